@@ -1,0 +1,35 @@
+# make run    sets up, trains the quickstart, prints and writes its scores
+# make test   sets up, runs the tests
+# make bench  sets up, measures speed side by side with the alternatives
+# make lint   sets up, checks the style
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PY := .venv/bin/python
+
+# The CUDA build of JAX that the card and its driver can run; empty without a card.
+SMI := nvidia-smi --format=csv,noheader
+DRIVER := $(shell $(SMI) --query-gpu=driver_version 2>/dev/null | head -n 1 | cut -d. -f1)
+CARD := $(shell $(SMI) --query-gpu=compute_cap 2>/dev/null | sort -n | head -n 1 | tr -d .)
+CUDA := $(if $(DRIVER),$(shell [ "$(DRIVER)" -ge 580 ] 2>/dev/null && [ "$(CARD)" -ge 75 ] 2>/dev/null \
+	&& echo "jax[cuda13]" || echo "jax[cuda12]"))
+
+.PHONY: run test bench lint
+run: .venv/ready
+	$(PY) -m mah_jax.main --flagfile=launch/quickstart.cfg
+
+test: .venv/ready
+	$(PY) -m pytest
+
+bench: .venv/ready
+	$(PY) benchmarks/core.py
+	$(PY) benchmarks/metrics.py
+
+lint: .venv/ready
+	.venv/bin/ruff check .
+
+.venv/ready: requirements.txt requirements-dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "mah_jax needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python")'
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet -r requirements.txt -r requirements-dev.txt $(CUDA)
+	@touch $@

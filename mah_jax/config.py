@@ -1,0 +1,225 @@
+"""The frozen Config, its checks and its flags: the one place where a run's numbers are declared."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from absl import flags
+
+from mah_jax import errors
+
+LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
+QUICKSTART = 'launch/quickstart.cfg'
+
+
+def _flag(default: Any, doc: str, choices: tuple[str, ...] | None = None) -> Any:
+  return dataclasses.field(default=default, metadata={'doc': doc, 'choices': choices})
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """Every number a run depends on. Built once in main; passed, never imported.
+
+  The defaults are the authors' CIFAR-10 script, so that a profile states only its differences.
+  """
+  mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: restore the '
+                    'newest checkpoint and evaluate it.', ('train', 'evaluate'))
+  method: str = _flag('mah', 'Hashing method.', ('mah',))
+  heads: str = _flag('cascaded', 'Structure of the heads: flat is MAH-1 (Eq. 2), cascaded is '
+                     'MAH-2 (Eq. 3).', ('flat', 'cascaded'))
+  dataset: str = _flag('cifar10', 'Dataset.', ('digits', 'cifar10'))
+  data_dir: str = _flag('data', 'Folder of the dataset\'s files.')
+  workdir: str = _flag('runs/default', 'Run folder: settings, scores, codes and checkpoints. The '
+                       'same command on the same folder resumes.')
+  split_seed: int = _flag(0, 'Seed of the split into queries and database.')
+  backbone: str = _flag('resnet50', 'Feature network f(x; Theta_E).',
+                        ('resnet50', 'resnet50_v1', 'compact'))
+  feature: str = _flag('pooled', 'What the heads read: the pooled feature (ResNet-50: 2048) or '
+                       'the 1000 logits (D of the paper).', ('pooled', 'logits'))
+  width: int = _flag(64, 'Channels of the first block of the compact backbone.')
+  image_size: int = _flag(224, 'Side in pixels of what the network sees; 0 keeps the images\' own.')
+  crop: float = _flag(0.875, 'Share of the resized image\'s side that is kept, from its centre.')
+  normalize: str = _flag('imagenet', 'Pixel mean and deviation: those of ImageNet or of the '
+                         'dataset.', ('imagenet', 'dataset'))
+  augment: str = _flag('none', 'Random changes of training images.',
+                       ('none', 'shift', 'flip_shift'))
+  shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the original image.')
+  code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
+  head_weights: tuple[float, ...] = _flag((4.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, '
+                                          'beta, 1 of Eq. 7).')
+  gamma: float = _flag(200.0, 'Weight of the quantization loss (gamma of Eq. 7).')
+  similarity: str = _flag('balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S '
+                          'sums to zero; signed is -1, the paper\'s text.', ('balanced', 'signed'))
+  code_init: str = _flag('zeros', 'Database codes B before training: zeros, random signs, or a '
+                         'codebook of well-separated codewords, one per class.',
+                         ('zeros', 'random', 'codebook'))
+  hold_codes_rounds: int = _flag(0, 'Rounds at the start in which the codes B stay as they are.')
+  code_update: str = _flag('round', 'When B is updated: after each round (authors) or after each '
+                           'epoch (Algorithm 1).', ('round', 'epoch'))
+  code_embeddings: str = _flag('training', 'Outputs H in the update of B: as seen while training '
+                               '(authors) or computed afresh (paper).', ('training', 'fresh'))
+  dcc_sweeps: int = _flag(1, 'Passes over the bits in one update of B.')
+  num_rounds: int = _flag(41, 'Rounds, each with newly sampled rows (K).')
+  epochs_per_round: int = _flag(3, 'Passes over the sampled rows in a round (T).')
+  num_sampled: int = _flag(2000, 'Database rows sampled in each round (m = |Omega|); 0 takes all.')
+  shuffle: bool = _flag(False, 'Draw a new order of the sampled rows for each epoch.')
+  batch_size: int = _flag(64, 'Images per step, over all devices (M).')
+  learning_rate: float = _flag(1e-3, 'Learning rate (eta).')
+  momentum: float = _flag(0.0, 'Momentum of SGD.')
+  weight_decay: float = _flag(5e-4, 'Weight decay, on every parameter.')
+  lr_drop_rounds: tuple[int, ...] = _flag((10, 20, 30, 40, 50), 'The learning rate is divided by '
+                                          'ten after each of these rounds (counted from 0).')
+  num_devices: int = _flag(0, 'Devices to use; 0 takes all.')
+  eval_every: int = _flag(1, 'Score the queries after every so many rounds; 0: at the end only.')
+  checkpoint_every: int = _flag(1, 'Save a checkpoint after every so many rounds.')
+  max_to_keep: int = _flag(2, 'Newest checkpoints to keep; 2 or more survive a damaged one.')
+  seed: int = _flag(0, 'Seed of everything random but the split.')
+
+  def __post_init__(self):
+    for field in dataclasses.fields(self):
+      value, choices = getattr(self, field.name), field.metadata['choices']
+      if choices and value not in choices:
+        raise errors.UsageError(f'--{field.name}={value} is not one of {", ".join(choices)}.')
+    lengths = self.code_lengths
+    if not lengths or min(lengths) < 1 or list(lengths) != sorted(set(lengths)):
+      raise errors.UsageError(f'--code_lengths={_text(lengths)} must be ascending positive '
+                              'numbers of bits, such as 4,6,8.')
+    if len(self.head_weights) != len(lengths):
+      raise errors.UsageError(f'--head_weights={_text(self.head_weights)} needs one weight for '
+                              f'each of --code_lengths={_text(lengths)}.')
+    self._check_at_least(1, 'width', 'dcc_sweeps', 'num_rounds', 'epochs_per_round',
+                         'batch_size', 'checkpoint_every', 'max_to_keep')
+    self._check_at_least(0, 'image_size', 'shift_pixels', 'gamma', 'hold_codes_rounds',
+                         'num_sampled', 'weight_decay', 'num_devices', 'eval_every', 'seed',
+                         'split_seed')
+    if not 0 < self.crop <= 1:
+      raise errors.UsageError(f'--crop={self.crop} must be above 0 and at most 1.')
+    if not 0 <= self.momentum < 1:
+      raise errors.UsageError(f'--momentum={self.momentum} must be from 0 to below 1.')
+    if not self.learning_rate > 0 or min(self.head_weights) < 0 or max(self.head_weights) == 0:
+      raise errors.UsageError('--learning_rate must be above 0 and --head_weights at least 0, '
+                              'not all of them 0.')
+    if self.hold_codes_rounds and self.code_init == 'zeros':
+      raise errors.UsageError('--hold_codes_rounds needs codes worth holding: use it with '
+                              '--code_init=codebook or random.')
+
+  def _check_at_least(self, least: int, *names: str):
+    for name in names:
+      if not getattr(self, name) >= least:
+        raise errors.UsageError(f'--{name}={getattr(self, name)} must be at least {least}.')
+
+
+# A run may go on with other values of these; any other change makes it another run.
+FREE_FIELDS = ('mode', 'data_dir', 'workdir', 'num_rounds', 'num_devices', 'eval_every',
+               'checkpoint_every', 'max_to_keep')
+
+
+def differences(config: Config, saved: dict[str, Any]) -> list[str]:
+  """Fields in which a saved run differs from this one, each as '--name=now (was then)'."""
+  found = []
+  for name, value in to_json(config).items():
+    if name not in FREE_FIELDS and saved.get(name) != value:
+      found.append(f'--{name}={_text(value)} (was {_text(saved.get(name))})')
+  return found
+
+
+def to_json(config: Config) -> dict[str, Any]:
+  """The fields as JSON has them: tuples become lists."""
+  return {name: list(value) if isinstance(value, tuple) else value
+          for name, value in dataclasses.asdict(config).items()}
+
+
+def _text(value: Any) -> str:
+  return ','.join(f'{x:g}' for x in value) if isinstance(value, (tuple, list)) else str(value)
+
+
+def from_arguments(arguments: Sequence[str]) -> Config:
+  """Reads command-line arguments, flagfiles included; no arguments at all mean the quickstart.
+
+  Later values win. Raises errors.UsageError for anything that cannot be read.
+  """
+  values = flags.FlagValues()
+  for field in dataclasses.fields(Config):
+    _define(field, values)
+  try:
+    rest = values(['mah_jax', *expand(arguments or [f'--flagfile={QUICKSTART}'])])[1:]
+  except flags.Error as error:
+    raise errors.UsageError(f'{str(error).rstrip(" .")} (--help lists all flags)') from error
+  if rest:
+    raise errors.UsageError(f'"{rest[0]}" is not a flag: write --name=value.')
+  return Config(**{field.name: _read(field, values[field.name].value)
+                   for field in dataclasses.fields(Config)})
+
+
+def _define(field: dataclasses.Field, values: flags.FlagValues):
+  """Declares the flag of one field; lists arrive as text and are read by `_read`."""
+  default, doc = field.default, field.metadata['doc']
+  if field.metadata['choices']:
+    flags.DEFINE_enum(field.name, default, field.metadata['choices'], doc, flag_values=values)
+  elif isinstance(default, tuple):
+    flags.DEFINE_list(field.name, list(map(str, default)), doc, flag_values=values)
+  else:
+    define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
+              str: flags.DEFINE_string}[type(default)]
+    define(field.name, default, doc, flag_values=values)
+
+
+def _read(field: dataclasses.Field, value: Any) -> Any:
+  if not isinstance(field.default, tuple):
+    return value
+  kind = type(field.default[0])
+  try:
+    return tuple(kind(x) for x in value)
+  except ValueError:
+    raise errors.UsageError(f'--{field.name}={",".join(value)} must be numbers separated by '
+                            f'commas, such as {_text(field.default)}.') from None
+
+
+def expand(arguments: Sequence[str], inside: tuple[pathlib.Path, ...] = ()) -> list[str]:
+  """Replaces each --flagfile=FILE by its lines; files may name further files.
+
+  A file is looked for from the current folder, then among the launch files of this package.
+  """
+  expanded = []
+  for argument in arguments:
+    name, _, value = argument.lstrip('-').partition('=')
+    if name != 'flagfile':
+      expanded.append(argument)
+      continue
+    if not value:
+      raise errors.UsageError('--flagfile needs a file: write --flagfile=launch/NAME.cfg.')
+    path = _find(value)
+    if path in inside:
+      raise errors.UsageError(f'flagfile {value} includes itself.')
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    lines = [line for line in lines if line and not line.startswith(('#', '//'))]
+    expanded += expand(lines, (*inside, path))
+  return expanded
+
+
+def _find(name: str) -> pathlib.Path:
+  """The flagfile of this name, by path or among the package's launch files."""
+  places = [pathlib.Path(name).expanduser(),
+            *(folder / pathlib.Path(name).name for folder in LAUNCH_FOLDERS)]
+  for path in places:
+    if path.is_file():
+      return path.resolve()
+  known = sorted(path.name for folder in LAUNCH_FOLDERS for path in folder.glob('*.cfg'))
+  raise errors.UsageError(f'flagfile "{name}" does not exist; launch/ has {", ".join(known)}.')
+
+
+def help_text() -> str:
+  """All flags with their meaning, choices and defaults."""
+  lines = ['Usage: python -m mah_jax.main [--flagfile=launch/NAME.cfg] [--flag=value ...]',
+           'Without any flag: the quickstart. Later values win.', '']
+  for field in dataclasses.fields(Config):
+    choices = field.metadata['choices']
+    value = '|'.join(choices) if choices else 'VALUE'
+    lines.append(f'  --{field.name}={value}  (default: {_text(field.default)})')
+    lines += textwrap.wrap(field.metadata['doc'], 88, initial_indent=' ' * 6,
+                           subsequent_indent=' ' * 6)
+  return '\n'.join(lines)

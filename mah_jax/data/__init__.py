@@ -1,0 +1,1 @@
+"""Datasets, their splits, and the way from files to batches."""

@@ -1,0 +1,93 @@
+"""From rows to batches: which rows a round and an epoch see, and what becomes of their pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Batch(NamedTuple):
+  """Rows of one step; a last short batch repeats earlier rows with valid = 0.
+
+  position: place of each row among the sampled ones, [B] int32.
+  row: row number in the database, [B] int32.
+  valid: 1, or 0 for a repeated row that must not count, [B] float32.
+  """
+  position: np.ndarray
+  row: np.ndarray
+  valid: np.ndarray
+
+
+def sample(key: jax.Array, n: int, m: int) -> np.ndarray:
+  """Omega: m of n row numbers in random order, [m] int32; m = 0 or m > n takes all."""
+  return np.asarray(jax.random.permutation(key, n)[:m or n], np.int32)
+
+
+def batches(rows: np.ndarray, size: int, key: jax.Array | None = None) -> Iterator[Batch]:
+  """Cuts rows [m] into batches of equal size, in a random order where a key is given.
+
+  The repeated rows that fill the last batch are real images, so that batch statistics see
+  nothing artificial, whatever the number of devices.
+  """
+  order = np.arange(len(rows)) if key is None else np.asarray(
+      jax.random.permutation(key, len(rows)))
+  steps = num_batches(len(rows), size)
+  valid = np.arange(steps * size) < len(rows)
+  order = np.resize(order, steps * size)
+  for i in range(steps):
+    part = slice(i * size, (i + 1) * size)
+    yield Batch(order[part].astype(np.int32), rows[order[part]].astype(np.int32),
+                valid[part].astype(np.float32))
+
+
+def num_batches(m: int, size: int) -> int:
+  """Batches that `batches` makes of m rows."""
+  return -(-m // size)
+
+
+def make_prepare(*, image_size: int, crop: float, mean: tuple[float, ...],
+                 std: tuple[float, ...], augment: str,
+                 shift_pixels: int) -> Callable[[jax.Array, jax.Array | None], jax.Array]:
+  """Makes the way from stored pixels to what a network reads.
+
+  Args:
+    image_size: side of the result; 0 keeps the images' own.
+    crop: share of the resized image's side that is kept, from its centre.
+    mean: per channel, of pixels in 0..1; std: likewise.
+    augment: 'none', 'shift' or 'flip_shift'.
+    shift_pixels: largest shift, in pixels of the stored image.
+
+  Returns:
+    prepare(images [b, h, w, ch] uint8, keys [b] or None) -> [b, size, size, ch] float32. With keys,
+    one per image, the images are augmented.
+  """
+
+  def prepare(images, keys=None):
+    if keys is not None and augment != 'none':
+      images = jax.vmap(augment_image)(images, keys)
+    x = images.astype(jnp.float32) / 255.0
+    size = image_size or images.shape[1]
+    whole = round(size / crop)
+    if x.shape[1:3] != (whole, whole):
+      x = jax.image.resize(x, (len(x), whole, whole, x.shape[3]), 'bilinear')
+    first = (whole - size) // 2
+    x = x[:, first:first + size, first:first + size]
+    return (x - jnp.asarray(mean)) / jnp.asarray(std)
+
+  def augment_image(image, key):  # [h, w, ch]
+    shift_key, flip_key = jax.random.split(key)
+    if augment == 'flip_shift':
+      image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
+    s = shift_pixels
+    padded = jnp.pad(image, ((s, s), (s, s), (0, 0)), mode='reflect')
+    y, x = jax.random.randint(shift_key, (2,), 0, 2 * s + 1)
+    return jax.lax.dynamic_slice(padded, (y, x, 0), image.shape)
+
+  return prepare

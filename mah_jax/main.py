@@ -1,0 +1,52 @@
+"""Entry: flags -> Config -> run. `python -m mah_jax.main --flagfile=launch/NAME.cfg`."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from mah_jax import config as config_lib
+from mah_jax import errors
+from mah_jax import run
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Runs with these command-line arguments; returns the exit code."""
+  if {'--help', '-h', '-help', '--helpfull'} & set(arguments):
+    print(config_lib.help_text())
+    return 0
+  try:
+    config = config_lib.from_arguments(arguments)
+    _cache_compilations()
+    run.run(config)
+  except errors.UsageError as error:
+    return _complain(error, 2)
+  except (errors.InputError, OSError) as error:
+    return _complain(error, 1)
+  return 0
+
+
+def _cache_compilations():
+  """Keeps compiled programs on disk, so that the second start is fast."""
+  if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
+    folder = pathlib.Path(os.environ.get('XDG_CACHE_HOME', '~/.cache')).expanduser()
+    jax.config.update('jax_compilation_cache_dir', str(folder / 'mah_jax'))
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
+
+
+def _complain(error: Exception, code: int) -> int:
+  print(f'mah_jax: {error}', file=sys.stderr)
+  return code
+
+
+def command() -> int:
+  """The installed command `mah-jax`."""
+  return main(sys.argv[1:])
+
+
+if __name__ == '__main__':
+  sys.exit(command())

@@ -1,0 +1,28 @@
+"""What a deep hashing method is to the rest of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+Codes = tuple[jax.Array, ...]  # one [rows, c] per head, in the order of code_lengths
+
+
+class DeepMethod(NamedTuple):
+  """The things in which deep methods differ; train/ does the rest. It holds no state.
+
+  init_codes: () -> database codes before training, ([n, c] int8, ...).
+  targets: (codes, sampled rows [m]) -> a pytree: what the loss needs of the database. It is
+    computed after each update of the codes, so a step's cost does not grow with n.
+  loss: (embeddings ([b, c], ...), targets, positions [b] among the sampled rows) -> loss per
+    image [b] and its named terms {name: [b]}.
+  update_codes: (codes, embeddings ([m, c], ...), sampled rows [m], over_rows) -> codes.
+    `over_rows(function, rows, rest)` applies function(rows, *rest) to parts of the rows on
+    all devices.
+  """
+  init_codes: Callable[[], Codes]
+  targets: Callable[[Codes, jax.Array], Any]
+  loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
+  update_codes: Callable[..., Codes]

@@ -1,0 +1,71 @@
+"""What a person sees while a run works, and how the person stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+
+import tqdm
+
+
+def say(text: str):
+  """Prints a line above any progress bar."""
+  tqdm.tqdm.write(text, file=sys.stdout)
+  sys.stdout.flush()
+
+
+class Lines(tqdm.tqdm):
+  """A progress bar for log files: a line a minute instead of a moving bar."""
+
+  def display(self, msg=None, pos=None):
+    """Prints the bar as a line of its own."""
+    if msg != '':
+      print(msg or str(self), file=self.fp, flush=True)
+
+  def refresh(self, **unused):
+    """Nothing to redraw."""
+
+  def clear(self, **unused):
+    """Nothing to clear."""
+
+
+def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
+  """A progress bar with its time left."""
+  kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
+  return kind(total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace,
+              miniters=1, dynamic_ncols=True)
+
+
+def clock(seconds: float) -> str:
+  """Seconds as h:mm:ss, or m:ss below an hour."""
+  return tqdm.tqdm.format_interval(seconds)
+
+
+class StopRequest:
+  """SIGTERM and Ctrl-C: leave at once, or at the next good moment inside `deferred`."""
+
+  def __init__(self):
+    self.asked: int | None = None
+    self._deferred = False
+    for number in (signal.SIGTERM, signal.SIGINT):
+      signal.signal(number, self._receive)
+
+  @contextlib.contextmanager
+  def deferred(self) -> Iterator[None]:
+    """Only notes the wish, which `asked` then tells; a second Ctrl-C leaves all the same."""
+    self._deferred = True
+    yield
+    self._deferred = False
+
+  def leave(self, text: str):
+    """Ends the program: code 0 after SIGTERM, 130 after Ctrl-C."""
+    say(text)
+    raise SystemExit(0 if self.asked == signal.SIGTERM else 130)
+
+  def _receive(self, number, frame):
+    again, self.asked = self.asked is not None, number
+    if again or not self._deferred:
+      self.leave('Stopped; nothing was lost that had been saved.')
+    say('Stopping after this step.')

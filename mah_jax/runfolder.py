@@ -1,0 +1,102 @@
+"""The run folder: settings, scores and codes of a run, each file written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import errors
+
+SCHEMA = 1
+
+
+class RunFolder:
+  """The files of one run below `--workdir`, as README.md lists them."""
+
+  def __init__(self, path: str):
+    self.path = pathlib.Path(path).expanduser()
+    self.checkpoints = self.path / 'checkpoints'
+
+  def open(self, config: config_lib.Config, about: dict[str, Any]):
+    """Claims the folder for this run; refuses one that belongs to another run."""
+    settings = self.path / 'config.json'
+    if settings.exists():
+      try:
+        saved = json.loads(settings.read_text())['flags']
+      except (ValueError, KeyError):
+        raise errors.InputError(f'{settings} is damaged; remove it if the run in '
+                                f'{self.path} is yours to go on with.') from None
+      self.check_same(config, saved)
+    self._write('config.json', _json({'flags': config_lib.to_json(config), **about}))
+
+  def check_same(self, config: config_lib.Config, saved: dict[str, Any]):
+    """Refuses to go on with a run that was begun with other settings."""
+    different = config_lib.differences(config, saved)
+    if different:
+      raise errors.UsageError(f'{self.path} holds a run with other settings: '
+                              f'{"; ".join(different)}. Choose another --workdir.')
+
+  def keep_rounds(self, rounds: int):
+    """Drops the lines of metrics.jsonl from round number `rounds` on; they come again."""
+    path = self.path / 'metrics.jsonl'
+    if path.exists():
+      lines = [line for line in path.read_text().splitlines(keepends=True)
+               if line.endswith('\n') and json.loads(line)['round'] < rounds]
+      self._write(path.name, ''.join(lines).encode())
+
+  def add_round(self, metrics: dict[str, Any]):
+    """Adds a line to metrics.jsonl."""
+    with open(self.path / 'metrics.jsonl', 'a') as file:
+      file.write(json.dumps(metrics) + '\n')
+
+  def write_results(self, results: dict[str, Any]):
+    """Writes results.json."""
+    self._write('results.json', _json({'schema': SCHEMA, **results}))
+
+  def write_codes(self, name: str, array: np.ndarray):
+    """Writes codes/NAME.npy."""
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    self._write(f'codes/{name}.npy', buffer.getvalue())
+
+  def _write(self, name: str, content: bytes):
+    path = self.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f'.{path.name}.part')
+    with open(part, 'wb') as file:
+      file.write(content)
+      file.flush()
+      os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _json(content: dict[str, Any]) -> bytes:
+  return (json.dumps(content, indent=2) + '\n').encode()
+
+
+def table(results: dict[str, Any], k: int) -> str:
+  """The scores of a run for a person: one line for each length and kind of database codes."""
+  head = ('bits', 'database', 'map', '(low..high)', 'map_database_order', f'precision@{k}',
+          'distinct codewords')
+  rows = [head]
+  for c, scores in results['metrics'].items():
+    for kind in ('learned', 'encoded'):
+      s = scores[kind]
+      rows.append((c, kind, f'{s["map"]:.4f}', f'({s["map_low"]:.4f}..{s["map_high"]:.4f})',
+                   f'{s["map_database_order"]:.4f}', f'{s[f"precision@{k}"]:.4f}',
+                   str(scores['codebook']['distinct'])))
+  return align(rows)
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+  """Right-aligned columns, two spaces apart."""
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(row, widths))
+                   for row in rows)

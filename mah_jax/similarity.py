@@ -1,0 +1,70 @@
+"""Who is similar to whom, from labels: S as a function of label sets, never as an [m, n] matrix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array | np.ndarray
+
+
+class Groups(NamedTuple):
+  """The rows of a database by distinct label set; g sets in all.
+
+  of_row: number of each row's label set, [n] int32.
+  related: whether two sets share a label (S_ij = 1), [g, g] bool.
+  degree: how many rows each set is related to, [g] int64.
+  """
+  of_row: np.ndarray
+  related: np.ndarray
+  degree: np.ndarray
+
+
+def group_rows(labels: Array) -> Groups:
+  """Groups rows of 0/1 labels [n, L] by equal label set."""
+  labels = np.asarray(labels)
+  if labels.ndim != 2:
+    raise ValueError(f'labels must be [rows, labels], got shape {labels.shape}.')
+  packed = np.packbits(labels.astype(bool), axis=1)  # [n, ceil(L/8)]
+  keys = np.zeros((len(packed), -(-packed.shape[1] // 8)), np.uint64)
+  keys.view(np.uint8)[:, :packed.shape[1]] = packed
+  # One sort of plain integers where the labels fit into 64 bits; rows of words otherwise.
+  keys, axis = (keys[:, 0], None) if keys.shape[1] == 1 else (keys, 0)
+  _, first, of_row, counts = np.unique(
+      keys, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+  sets = labels[first].astype(np.float32)  # [g, L]
+  related = sets @ sets.T > 0
+  return Groups(of_row.reshape(-1).astype(np.int32), related, related @ counts)
+
+
+def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> float:
+  """The r in S_ij = -r for a dissimilar pair; S_ij = 1 for a similar one.
+
+  Args:
+    groups: the database's label sets.
+    sampled: row numbers Omega, [m].
+    similarity: 'signed' is the paper's text, r = 1. 'balanced' is the authors' script,
+      r = similar pairs / dissimilar pairs, so that S sums to zero over the sample.
+
+  Returns:
+    r; 1 when every sampled row is similar to every database row.
+  """
+  pairs = len(sampled) * len(groups.of_row)
+  similar = int(groups.degree[groups.of_row[sampled]].sum())
+  if similarity == 'signed' or similar == pairs:
+    return 1.0
+  return similar / (pairs - similar)
+
+
+def set_sums(values: Array, set_of_value: Array, related: Array, r: Array) -> jax.Array:
+  """Sums of values weighted by S, for each label set: [m, c], [m], [g, g] -> [g, c].
+
+  Entry g is sum_i S(g, i) values_i. With values H of the sampled rows this is S'H, with values
+  B of all rows it is SB, both up to a gather by the row's label set.
+  """
+  sums = jax.ops.segment_sum(values, set_of_value, num_segments=len(related))  # [g, c]
+  near = jnp.matmul(related.astype(values.dtype), sums, precision='highest')
+  return (1.0 + r) * near - r * values.sum(axis=0)

@@ -1,0 +1,120 @@
+"""Checkpoints of a run: Orbax underneath, a hash of every file on top, since Orbax checks none."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+
+from mah_jax import errors
+from mah_jax.train import step as step_lib
+
+SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
+SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'embeddings', 'key')
+
+
+class Checkpoints:
+  """The checkpoints in one folder, named by the number of training steps.
+
+  Saving goes on in the background. A checkpoint counts once it is sealed: a file with the
+  sha256 of each of its files. One that is unsealed or differs from its seal is passed over.
+  """
+
+  def __init__(self, folder: pathlib.Path, max_to_keep: int):
+    self._folder = folder.absolute()
+    policy = ocp.checkpoint_managers.LatestN(max_to_keep)
+    self._manager = ocp.CheckpointManager(self._folder, options=ocp.CheckpointManagerOptions(
+        preservation_policy=policy, cleanup_tmp_directories=True))
+    self._unsealed: int | None = None
+
+  def save(self, state: step_lib.TrainState, meta: dict[str, Any]):
+    """Starts saving the state with JSON `meta`; returns as soon as the state may change."""
+    self.wait()
+    step = int(state.step)
+    if step in self._manager.all_steps():  # passed over at restore, so of no use
+      self._manager.delete(step)
+    self._manager.save(step, args=ocp.args.Composite(
+        state=ocp.args.StandardSave(_tree(state)), meta=ocp.args.JsonSave(meta)))
+    self._unsealed = step
+
+  def poll(self):
+    """Seals the checkpoint that was being saved if that is done; returns at once."""
+    if self._unsealed is not None and not self._manager.is_saving_in_progress():
+      self.wait()
+
+  def wait(self):
+    """Waits for the checkpoint that is being saved, and seals it."""
+    self._manager.wait_until_finished()
+    if self._unsealed is not None:
+      _seal(self._folder / str(self._unsealed))
+      self._unsealed = None
+
+  def close(self):
+    """Waits and lets go of the folder."""
+    self.wait()
+    self._manager.close()
+
+  def newest(self) -> tuple[int | None, list[str]]:
+    """The newest checkpoint that is whole, and a sentence on each newer one that is not.
+
+    Raises errors.InputError when checkpoints are there but none is whole.
+    """
+    steps = sorted(self._manager.all_steps(), reverse=True)
+    reports = []
+    for step in steps:
+      damage = _damage(self._folder / str(step))
+      if damage is None:
+        return step, reports
+      reports.append(f'Checkpoint {step} cannot be used: {damage}.')
+    sealed = [step for step in steps if (self._folder / str(step) / SEAL).exists()]
+    if sealed:
+      raise errors.InputError(f'{" ".join(reports)} No other is left in {self._folder}; remove '
+                              'that folder to start the run anew.')
+    return None, reports
+
+  def meta(self, step: int) -> dict[str, Any]:
+    """The JSON saved with a checkpoint."""
+    args = ocp.args.Composite(meta=ocp.args.JsonRestore())
+    return self._manager.restore(step, args=args).meta
+
+  def restore(self, step: int, state: step_lib.TrainState) -> step_lib.TrainState:
+    """The saved state, with the shapes of `state` and on its devices."""
+    template = jax.tree.map(ocp.utils.to_shape_dtype_struct, _tree(state))
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(template))
+    return state.replace(**self._manager.restore(step, args=args).state)
+
+
+def _tree(state: step_lib.TrainState) -> dict[str, Any]:
+  return {name: getattr(state, name) for name in SAVED}
+
+
+def _hashes(folder: pathlib.Path) -> dict[str, str]:
+  """sha256 of each file below a checkpoint's folder, but its seal."""
+  return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+          for path in sorted(folder.rglob('*')) if path.is_file() and path.name != SEAL}
+
+
+def _seal(folder: pathlib.Path):
+  part = folder / f'{SEAL}.part'
+  hashes = _hashes(folder)
+  part.write_text(json.dumps(hashes, indent=1))
+  part.replace(folder / SEAL)
+
+
+def _damage(folder: pathlib.Path) -> str | None:
+  """What is wrong with a checkpoint, or None."""
+  seal = folder / SEAL
+  if not seal.exists():
+    return 'the run was cut off while it was being saved'
+  try:
+    expected = json.loads(seal.read_text())
+  except ValueError:
+    return f'its file {SEAL} is damaged'
+  found = _hashes(folder)
+  wrong = sorted(name for name in expected.keys() | found.keys()
+                 if expected.get(name) != found.get(name))
+  return f'its file {wrong[0]} is missing or damaged' if wrong else None

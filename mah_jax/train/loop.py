@@ -1,0 +1,137 @@
+"""Algorithm 1 of the paper: sample rows, train on them, update the codes, round after round."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from mah_jax import errors
+from mah_jax.data import pipeline
+from mah_jax.methods import base
+from mah_jax.train import step as step_lib
+
+# What a key is for: folded into the root key, then the number of the round or epoch.
+INIT, SAMPLE, ORDER, AUGMENT = range(4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """How long to train and when codes change: K, T, M and m of the paper, see Config."""
+  num_rounds: int
+  epochs_per_round: int
+  batch_size: int
+  num_sampled: int
+  shuffle: bool
+  code_update: str
+  code_embeddings: str
+  hold_codes_rounds: int
+
+  @property
+  def steps_per_epoch(self) -> int:
+    return pipeline.num_batches(self.num_sampled, self.batch_size)
+
+  @property
+  def steps_per_round(self) -> int:
+    return self.epochs_per_round * self.steps_per_epoch
+
+  def updates_codes(self, round_: int, epoch: int) -> bool:
+    """Whether the codes are updated after this epoch of this round, both from 0."""
+    due = self.code_update == 'epoch' or epoch == self.epochs_per_round - 1
+    return due and round_ >= self.hold_codes_rounds
+
+
+class Pause(NamedTuple):
+  """A point where training can be looked at, saved and gone on with.
+
+  state: after the last step, its codes updated if that was due.
+  round: number of the round, from 0.
+  finished: whether the round is finished; if not, a stop was asked for.
+  metrics: means over the steps made in this round.
+  """
+  state: step_lib.TrainState
+  round: int
+  finished: bool
+  metrics: dict[str, float]
+
+
+def make_optimizer(steps_per_round: int, *, learning_rate: float, momentum: float,
+                   weight_decay: float,
+                   drop_rounds: tuple[int, ...]) -> optax.GradientTransformation:
+  """SGD with weight decay on everything; the rate is divided by ten after each drop round."""
+  schedule = optax.piecewise_constant_schedule(
+      learning_rate, {(r + 1) * steps_per_round: 0.1 for r in drop_rounds})
+  return optax.chain(optax.add_decayed_weights(weight_decay),
+                     optax.sgd(schedule, momentum=momentum or None))
+
+
+def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
+        devices: step_lib.Devices, train_step: Callable, take: Callable, encode: Callable,
+        key: jax.Array, on_step: Callable[[], bool]) -> Iterator[Pause]:
+  """Trains from wherever the state is and pauses after every round.
+
+  Args:
+    state: new or restored; its step number says what is done already. It is used up.
+    plan: how long, and when codes change.
+    method: loss and update of the codes.
+    devices: where it runs.
+    train_step: see step.make_train_step.
+    take: row numbers [B] -> images on the devices.
+    encode: (state, row numbers [m]) -> embeddings, for --code_embeddings=fresh.
+    key: root of the draws of rows and orders.
+    on_step: called after each step; True asks to stop.
+
+  Yields:
+    A Pause after each round, or at once when asked to stop; then the generator ends.
+  """
+  n = len(state.codes[0])
+  step = int(state.step)
+  history = []
+  for epoch in range(step // plan.steps_per_epoch, plan.num_rounds * plan.epochs_per_round):
+    r, t = divmod(epoch, plan.epochs_per_round)
+    sampled = pipeline.sample(_fold(key, SAMPLE, r), n, plan.num_sampled)
+    targets = devices.replicate(method.targets(state.codes, sampled))
+    order_key = _fold(key, ORDER, epoch) if plan.shuffle else None
+    batches = pipeline.batches(sampled, plan.batch_size, order_key)
+    stop = False
+    for batch in list(batches)[step % plan.steps_per_epoch:]:
+      state, metrics = train_step(state, targets, take(batch.row), devices.shard(batch))
+      step += 1
+      history.append(metrics)
+      jax.block_until_ready(history[-2:][0])  # stay one step ahead of the devices
+      stop = on_step()
+      if stop:
+        break
+    epoch_finished = step == (epoch + 1) * plan.steps_per_epoch
+    if epoch_finished and plan.updates_codes(r, t):
+      embeddings = (encode(state, sampled) if plan.code_embeddings == 'fresh'
+                    else state.embeddings)
+      state = state.replace(codes=method.update_codes(
+          state.codes, embeddings, sampled, devices.over_rows))
+    round_finished = epoch_finished and t == plan.epochs_per_round - 1
+    if round_finished or stop:
+      yield Pause(state, r, round_finished, _means(history, r))
+      history = []
+    if stop:
+      return
+
+
+def _fold(key: jax.Array, *numbers: int) -> jax.Array:
+  for number in numbers:
+    key = jax.random.fold_in(key, number)
+  return key
+
+
+def _means(history: list[dict[str, jax.Array]], round_: int) -> dict[str, float]:
+  """Means of each metric over steps; refuses a loss that is not finite."""
+  history = jax.device_get(history)
+  means = {name: float(np.mean([metrics[name] for metrics in history]))
+           for name in history[0]}
+  if not np.isfinite(means['loss']):
+    raise errors.InputError(f'The loss became {means["loss"]} in round {round_}; the last '
+                            'checkpoint is kept. A lower --learning_rate usually helps.')
+  return means

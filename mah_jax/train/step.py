@@ -1,0 +1,161 @@
+"""What runs on the devices: the training step, encoding, and row-wise work. Only this file knows devices."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from flax.training import train_state
+
+from mah_jax import errors
+
+AXIS = 'devices'
+
+
+class TrainState(train_state.TrainState):
+  """Everything a run needs to go on, in one pytree.
+
+  batch_stats: running means and variances of the network.
+  codes: database codes B of each head, ([n, c] int8, ...).
+  embeddings: last outputs H seen of the sampled rows, ([m, c], ...).
+  key: root of all randomness inside steps.
+  """
+  batch_stats: Any
+  codes: tuple[jax.Array, ...]
+  embeddings: tuple[jax.Array, ...]
+  key: jax.Array
+
+
+def pick_devices(num_devices: int) -> list[jax.Device]:
+  """The first `num_devices` devices; 0 means all."""
+  found = jax.local_devices()
+  if num_devices > len(found):
+    raise errors.UsageError(
+        f'--num_devices={num_devices}, but this machine has {len(found)} ({found[0].platform}). '
+        'On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=N makes N virtual ones.')
+  return found[:num_devices or None]
+
+
+class Devices:
+  """The devices of a run, and how arrays are laid over them."""
+
+  def __init__(self, devices: list[jax.Device], batch_size: int):
+    if batch_size % len(devices):
+      raise errors.UsageError(f'--batch_size={batch_size} cannot be shared evenly by '
+                              f'{len(devices)} devices: use a multiple of {len(devices)}.')
+    self.devices = devices
+    self.batch_size = batch_size
+    mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+    self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+  def replicate(self, tree: Any) -> Any:
+    """A copy of each array on every device; shapes stay as they are."""
+    return jax.device_put(tree, self._everywhere)
+
+  def shard(self, tree: Any) -> Any:
+    """Cuts the leading axis over the devices: [d * b, ...] -> [d, b, ...]."""
+    d = len(self.devices)
+    return jax.tree.map(lambda x: x.reshape(d, -1, *x.shape[1:]), tree)
+
+  def pmap(self, function: Callable, in_axes, out_axes, donate=()) -> Callable:
+    """jax.pmap over these devices."""
+    return jax.pmap(function, axis_name=AXIS, devices=self.devices, in_axes=in_axes,
+                    out_axes=out_axes, donate_argnums=donate)
+
+  def over_rows(self, function: Callable, rows: Any, rest: tuple) -> jax.Array:
+    """function(rows, *rest) with the rows [n, ...] of a pytree spread over the devices."""
+    n = len(jax.tree.leaves(rows)[0])
+    d = len(self.devices)
+    missing = -n % d
+    padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), rows)
+    result = _row_map(self, function, len(rest))(self.shard(padded), *rest)
+    return self.replicate(result.reshape(n + missing, *result.shape[2:])[:n])
+
+
+@functools.lru_cache(maxsize=8)
+def _row_map(devices: Devices, function: Callable, num_rest: int) -> Callable:
+  return devices.pmap(function, (0, *[None] * num_rest), 0)
+
+
+def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, image_shape,
+               m: int, key: jax.Array, init_key: jax.Array) -> TrainState:
+  """A state before the first step, for images of `image_shape` [h, w, ch] and m sampled rows."""
+  init = jax.jit(functools.partial(network.init, train=False))
+  variables = init(init_key, jnp.zeros((1, *image_shape)))
+  embeddings = tuple(jnp.zeros((m, b.shape[1])) for b in codes)
+  return TrainState.create(
+      apply_fn=network.apply, params=variables['params'], tx=tx,
+      batch_stats=variables.get('batch_stats', flax.core.FrozenDict()), codes=codes,
+      embeddings=embeddings, key=key)
+
+
+def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Callable:
+  """Compiles the training step.
+
+  Args:
+    devices: where it runs.
+    prepare: (images, keys) -> what the network reads, see data/pipeline.py.
+    loss: see methods/base.py.
+
+  Returns:
+    step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
+    the state donated; metrics are means over the batch.
+  """
+
+  def step(state: TrainState, targets, images, batch):
+    key = jax.random.fold_in(state.key, state.step)
+    # By place in the whole batch, so that an image is augmented alike on any number of devices.
+    place = jax.lax.axis_index(AXIS) * len(images) + jnp.arange(len(images))
+    x = prepare(images, jax.vmap(jax.random.fold_in, (None, 0))(key, place))
+    count = jax.lax.psum(batch.valid.sum(), AXIS)
+
+    def mean_loss(params):
+      embeddings, changed = state.apply_fn(
+          {'params': params, 'batch_stats': state.batch_stats}, x, train=True,
+          mutable=['batch_stats'])
+      per_image, terms = loss(embeddings, targets, batch.position)
+      mean = jax.tree.map(lambda v: jnp.sum(v * batch.valid) / count,
+                          {'loss': per_image, **terms})
+      return mean['loss'], (mean, embeddings, changed['batch_stats'])
+
+    grads, (metrics, embeddings, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
+    grads, metrics = jax.lax.psum((grads, metrics), AXIS)
+    # Every device files every device's outputs, so that the state stays replicated.
+    m = len(state.embeddings[0])
+    position = jnp.where(batch.valid > 0, batch.position, m)  # m is out of range: dropped
+    position, embeddings = jax.lax.all_gather((position, embeddings), AXIS, tiled=True)
+    filed = tuple(h.at[position].set(u, mode='drop')
+                  for h, u in zip(state.embeddings, embeddings))
+    return state.apply_gradients(grads=grads, batch_stats=batch_stats, embeddings=filed), metrics
+
+  return devices.pmap(step, (None, None, 0, 0), (None, None), donate=(0,))
+
+
+def make_encode(devices: Devices, network: nn.Module, prepare: Callable) -> Callable:
+  """Compiles encode(state, images [d, b, h, w, ch]) -> embeddings ([d * b, c], ...), numpy."""
+
+  def forward(params, batch_stats, images):
+    return network.apply({'params': params, 'batch_stats': batch_stats}, prepare(images, None),
+                         train=False)
+
+  mapped = devices.pmap(forward, (None, None, 0), 0)
+
+  def encode(state: TrainState, images: jax.Array) -> tuple[np.ndarray, ...]:
+    outputs = mapped(state.params, state.batch_stats, images)
+    return tuple(np.asarray(u).reshape(-1, u.shape[-1]) for u in outputs)
+
+  return encode
+
+
+def make_take(devices: Devices, images: np.ndarray) -> Callable[[np.ndarray], jax.Array]:
+  """Puts images [n, h, w, ch] on the devices; take(rows [B]) -> [d, b, h, w, ch] there."""
+  resident = devices.replicate(images)
+  gather = devices.pmap(lambda images, rows: images[rows], (None, 0), 0)
+  return lambda rows: gather(resident, devices.shard(rows))
