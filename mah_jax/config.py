@@ -1,19 +1,13 @@
-"""The frozen Config, its checks and its flags: the one place where a run's numbers are declared."""
+"""The frozen Config and its checks: the one place where a run's numbers are declared."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
-import textwrap
-from collections.abc import Sequence
 from typing import Any
 
-from absl import flags
-
 from mah_jax import errors
-
-LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
-QUICKSTART = 'launch/quickstart.cfg'
 
 
 def _flag(default: Any, doc: str, choices: tuple[str, ...] | None = None) -> Any:
@@ -86,11 +80,11 @@ class Config:
         raise errors.UsageError(f'--{field.name}={value} is not one of {", ".join(choices)}.')
     lengths = self.code_lengths
     if not lengths or min(lengths) < 1 or list(lengths) != sorted(set(lengths)):
-      raise errors.UsageError(f'--code_lengths={_text(lengths)} must be ascending positive '
+      raise errors.UsageError(f'--code_lengths={text(lengths)} must be ascending positive '
                               'numbers of bits, such as 4,6,8.')
     if len(self.head_weights) != len(lengths):
-      raise errors.UsageError(f'--head_weights={_text(self.head_weights)} needs one weight for '
-                              f'each of --code_lengths={_text(lengths)}.')
+      raise errors.UsageError(f'--head_weights={text(self.head_weights)} needs one weight for '
+                              f'each of --code_lengths={text(lengths)}.')
     self._check_at_least(1, 'width', 'dcc_sweeps', 'num_rounds', 'epochs_per_round',
                          'batch_size', 'checkpoint_every', 'max_to_keep')
     self._check_at_least(0, 'image_size', 'shift_pixels', 'gamma', 'hold_codes_rounds',
@@ -123,7 +117,7 @@ def differences(config: Config, saved: dict[str, Any]) -> list[str]:
   found = []
   for name, value in to_json(config).items():
     if name not in FREE_FIELDS and saved.get(name) != value:
-      found.append(f'--{name}={_text(value)} (was {_text(saved.get(name))})')
+      found.append(f'--{name}={text(value)} (was {text(saved.get(name))})')
   return found
 
 
@@ -133,93 +127,18 @@ def to_json(config: Config) -> dict[str, Any]:
           for name, value in dataclasses.asdict(config).items()}
 
 
-def _text(value: Any) -> str:
-  return ','.join(f'{x:g}' for x in value) if isinstance(value, (tuple, list)) else str(value)
+def text(value: Any) -> str:
+  """A value as it is written in a flag."""
+  return ','.join(f'{x:.12g}' for x in value) if isinstance(value, (tuple, list)) else str(value)
 
 
-def from_arguments(arguments: Sequence[str]) -> Config:
-  """Reads command-line arguments, flagfiles included; no arguments at all mean the quickstart.
-
-  Later values win. Raises errors.UsageError for anything that cannot be read.
-  """
-  values = flags.FlagValues()
-  for field in dataclasses.fields(Config):
-    _define(field, values)
+def saved_flags(workdir: str | pathlib.Path) -> dict[str, Any] | None:
+  """The flags of the run in a folder, or None where there is no run."""
+  path = pathlib.Path(workdir).expanduser() / 'config.json'
+  if not path.exists():
+    return None
   try:
-    rest = values(['mah_jax', *expand(arguments or [f'--flagfile={QUICKSTART}'])])[1:]
-  except flags.Error as error:
-    raise errors.UsageError(f'{str(error).rstrip(" .")} (--help lists all flags)') from error
-  if rest:
-    raise errors.UsageError(f'"{rest[0]}" is not a flag: write --name=value.')
-  return Config(**{field.name: _read(field, values[field.name].value)
-                   for field in dataclasses.fields(Config)})
-
-
-def _define(field: dataclasses.Field, values: flags.FlagValues):
-  """Declares the flag of one field; lists arrive as text and are read by `_read`."""
-  default, doc = field.default, field.metadata['doc']
-  if field.metadata['choices']:
-    flags.DEFINE_enum(field.name, default, field.metadata['choices'], doc, flag_values=values)
-  elif isinstance(default, tuple):
-    flags.DEFINE_list(field.name, list(map(str, default)), doc, flag_values=values)
-  else:
-    define = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
-              str: flags.DEFINE_string}[type(default)]
-    define(field.name, default, doc, flag_values=values)
-
-
-def _read(field: dataclasses.Field, value: Any) -> Any:
-  if not isinstance(field.default, tuple):
-    return value
-  kind = type(field.default[0])
-  try:
-    return tuple(kind(x) for x in value)
-  except ValueError:
-    raise errors.UsageError(f'--{field.name}={",".join(value)} must be numbers separated by '
-                            f'commas, such as {_text(field.default)}.') from None
-
-
-def expand(arguments: Sequence[str], inside: tuple[pathlib.Path, ...] = ()) -> list[str]:
-  """Replaces each --flagfile=FILE by its lines; files may name further files.
-
-  A file is looked for from the current folder, then among the launch files of this package.
-  """
-  expanded = []
-  for argument in arguments:
-    name, _, value = argument.lstrip('-').partition('=')
-    if name != 'flagfile':
-      expanded.append(argument)
-      continue
-    if not value:
-      raise errors.UsageError('--flagfile needs a file: write --flagfile=launch/NAME.cfg.')
-    path = _find(value)
-    if path in inside:
-      raise errors.UsageError(f'flagfile {value} includes itself.')
-    lines = [line.strip() for line in path.read_text().splitlines()]
-    lines = [line for line in lines if line and not line.startswith(('#', '//'))]
-    expanded += expand(lines, (*inside, path))
-  return expanded
-
-
-def _find(name: str) -> pathlib.Path:
-  """The flagfile of this name, by path or among the package's launch files."""
-  places = [pathlib.Path(name).expanduser(),
-            *(folder / pathlib.Path(name).name for folder in LAUNCH_FOLDERS)]
-  for path in places:
-    if path.is_file():
-      return path.resolve()
-  known = sorted(path.name for folder in LAUNCH_FOLDERS for path in folder.glob('*.cfg'))
-  raise errors.UsageError(f'flagfile "{name}" does not exist; launch/ has {", ".join(known)}.')
-
-
-def help_text() -> str:
-  """All flags with their meaning, choices and defaults."""
-  lines = ['Usage: python -m mah_jax.main [--flagfile=launch/NAME.cfg] [--flag=value ...]',
-           'Without any flag: the quickstart. Later values win.', '']
-  for field in dataclasses.fields(Config):
-    choices = field.metadata['choices']
-    value = '|'.join(choices) if choices else 'VALUE'
-    lines.append(f'  --{field.name}={value}  (default: {_text(field.default)})')
-    lines += textwrap.wrap(field.metadata['doc'], 88, initial_indent=' ' * 6,
-                           subsequent_indent=' ' * 6)
-  return '\n'.join(lines)
+    return json.loads(path.read_text())['flags']
+  except (ValueError, KeyError):
+    raise errors.InputError(f'{path} is damaged; remove it to go on with the run, with all '
+                            'its flags on the command line.') from None

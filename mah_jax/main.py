@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 import jax
 
-from mah_jax import config as config_lib
 from mah_jax import errors
+from mah_jax import flags
 from mah_jax import run
 
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
   if {'--help', '-h', '-help', '--helpfull'} & set(arguments):
-    print(config_lib.help_text())
+    print(flags.help_text())
     return 0
   try:
-    config = config_lib.from_arguments(arguments)
+    config = flags.from_arguments(arguments)
     _cache_compilations()
     run.run(config)
   except errors.UsageError as error:

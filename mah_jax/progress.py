@@ -44,20 +44,33 @@ def clock(seconds: float) -> str:
 
 
 class StopRequest:
-  """SIGTERM and Ctrl-C: leave at once, or at the next good moment inside `deferred`."""
+  """SIGTERM and Ctrl-C while it is entered: leave at once, or after the step when `deferred`.
+
+  asked: the signal that came, or None.
+  """
 
   def __init__(self):
     self.asked: int | None = None
     self._deferred = False
+    self._before = {}
+
+  def __enter__(self) -> StopRequest:
     for number in (signal.SIGTERM, signal.SIGINT):
-      signal.signal(number, self._receive)
+      self._before[number] = signal.signal(number, self._receive)
+    return self
+
+  def __exit__(self, *unused):
+    for number, handler in self._before.items():
+      signal.signal(number, handler)
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:
-    """Only notes the wish, which `asked` then tells; a second Ctrl-C leaves all the same."""
+    """Only notes the wish in `asked`; a second one leaves all the same."""
     self._deferred = True
-    yield
-    self._deferred = False
+    try:
+      yield
+    finally:
+      self._deferred = False
 
   def leave(self, text: str):
     """Ends the program: code 0 after SIGTERM, 130 after Ctrl-C."""
@@ -67,5 +80,5 @@ class StopRequest:
   def _receive(self, number, frame):
     again, self.asked = self.asked is not None, number
     if again or not self._deferred:
-      self.leave('Stopped; nothing was lost that had been saved.')
+      self.leave('Stopped; the same command goes on from the last checkpoint.')
     say('Stopping after this step.')

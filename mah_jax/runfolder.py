@@ -24,17 +24,17 @@ class RunFolder:
     self.path = pathlib.Path(path).expanduser()
     self.checkpoints = self.path / 'checkpoints'
 
-  def open(self, config: config_lib.Config, about: dict[str, Any]):
-    """Claims the folder for this run; refuses one that belongs to another run."""
-    settings = self.path / 'config.json'
-    if settings.exists():
-      try:
-        saved = json.loads(settings.read_text())['flags']
-      except (ValueError, KeyError):
-        raise errors.InputError(f'{settings} is damaged; remove it if the run in '
-                                f'{self.path} is yours to go on with.') from None
+  def claim(self, config: config_lib.Config, about: dict[str, Any]):
+    """Makes the folder this run's; refuses one that belongs to another run."""
+    saved = config_lib.saved_flags(self.path)
+    if saved is not None:
       self.check_same(config, saved)
     self._write('config.json', _json({'flags': config_lib.to_json(config), **about}))
+
+  def check_claimed(self):
+    """Refuses a folder in which no run was ever begun."""
+    if config_lib.saved_flags(self.path) is None:
+      raise errors.InputError(f'{self.path} is not a run folder: it has no config.json.')
 
   def check_same(self, config: config_lib.Config, saved: dict[str, Any]):
     """Refuses to go on with a run that was begun with other settings."""

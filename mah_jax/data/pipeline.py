@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from mah_jax import errors
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -69,7 +72,10 @@ def make_prepare(*, image_size: int, crop: float, mean: tuple[float, ...],
     one per image, the images are augmented.
   """
 
-  def prepare(images, keys=None):
+  def prepare(images, keys):
+    if images.shape[-1] != len(mean):
+      raise errors.UsageError(f'Images with {images.shape[-1]} channels cannot be normalised by '
+                              f'{len(mean)} means: use --normalize=dataset.')
     if keys is not None and augment != 'none':
       images = jax.vmap(augment_image)(images, keys)
     x = images.astype(jnp.float32) / 255.0

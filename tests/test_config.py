@@ -1,0 +1,121 @@
+"""The Config's checks, flags and flagfiles."""
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from mah_jax import config
+from mah_jax import errors
+from mah_jax import flags
+from mah_jax import methods
+from mah_jax import models
+from mah_jax.data import datasets
+from mah_jax.models import heads
+
+LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
+
+
+@pytest.mark.parametrize('changes, words', [
+    ({'code_lengths': (8, 4), 'head_weights': (1.0, 1.0)}, 'ascending'),
+    ({'code_lengths': (4, 4), 'head_weights': (1.0, 1.0)}, 'ascending'),
+    ({'code_lengths': (), 'head_weights': ()}, 'ascending'),
+    ({'code_lengths': (0, 4), 'head_weights': (1.0, 1.0)}, 'ascending'),
+    ({'head_weights': (1.0, 2.0)}, '--head_weights=1,2'),
+    ({'head_weights': (0.0, 0.0, 0.0)}, '--head_weights'),
+    ({'similarity': 'soft'}, 'balanced, signed'),
+    ({'batch_size': 0}, '--batch_size=0'),
+    ({'num_rounds': 0}, '--num_rounds=0'),
+    ({'seed': -1}, '--seed=-1'),
+    ({'learning_rate': 0.0}, '--learning_rate'),
+    ({'learning_rate': float('nan')}, '--learning_rate'),
+    ({'gamma': float('nan')}, '--gamma=nan'),
+    ({'momentum': 1.0}, '--momentum=1.0'),
+    ({'crop': 0.0}, '--crop=0.0'),
+    ({'hold_codes_rounds': 2}, '--code_init=codebook'),
+])
+def test_a_wrong_value_is_refused_by_name(changes, words):
+  with pytest.raises(errors.UsageError, match=words):
+    config.Config(**changes)
+
+
+def test_choices_are_those_of_the_registries():
+  choices = {field.name: field.metadata['choices'] for field in dataclasses.fields(config.Config)}
+  assert set(choices['method']) == set(methods.METHODS)
+  assert set(choices['dataset']) == set(datasets.SPECS)
+  assert set(choices['backbone']) == set(models.BACKBONES)
+  assert set(choices['heads']) == set(heads.HEADS)
+
+
+def test_flags_are_read_and_later_ones_win():
+  made = flags.from_arguments(['--gamma=3', '--code_lengths=4,8', '--head_weights=2,1',
+                               '--shuffle', '--gamma=5', '--lr_drop_rounds='])
+  assert made == config.Config(gamma=5.0, code_lengths=(4, 8), head_weights=(2.0, 1.0),
+                               shuffle=True, lr_drop_rounds=())
+
+
+@pytest.mark.parametrize('arguments, words', [
+    (['--gama=3'], 'Did you mean: gamma'),
+    (['--gamma=many'], 'gamma=many'),
+    (['--code_lengths=4,x'], 'separated by commas'),
+    (['--heads=tree'], 'flat|cascaded'),
+    (['quickstart'], 'write --name=value'),
+    (['--flagfile=missing.cfg'], 'quickstart.cfg'),
+    (['--flagfile'], 'needs a file'),
+])
+def test_a_wrong_argument_is_explained(arguments, words):
+  with pytest.raises(errors.UsageError) as caught:
+    flags.from_arguments(arguments)
+  assert words in str(caught.value)
+
+
+def test_flagfiles_nest_and_have_comments(tmp_path):
+  inner, outer = tmp_path / 'inner.cfg', tmp_path / 'outer.cfg'
+  inner.write_text('# inner\n--gamma=1\n--seed=7\n')
+  outer.write_text(f'// outer\n\n--flagfile={inner}\n  --gamma=2\n')
+  made = flags.from_arguments([f'--flagfile={outer}'])
+  assert (made.gamma, made.seed) == (2.0, 7)
+
+
+def test_a_flagfile_that_includes_itself_is_refused(tmp_path):
+  path = tmp_path / 'loop.cfg'
+  path.write_text(f'--flagfile={path}\n')
+  with pytest.raises(errors.UsageError, match='includes itself'):
+    flags.from_arguments([f'--flagfile={path}'])
+
+
+def test_no_arguments_mean_the_quickstart_from_any_folder(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert flags.from_arguments([]) == flags.from_arguments(['--flagfile=launch/quickstart.cfg'])
+  assert flags.from_arguments([]).dataset == 'digits'
+
+
+@pytest.mark.parametrize('path', sorted(LAUNCH.glob('*.cfg')), ids=lambda path: path.name)
+def test_every_launch_file_is_a_valid_run_and_opens_with_its_claim(path):
+  flags.from_arguments([f'--flagfile={path}'])
+  first = path.read_text().splitlines()[0]
+  assert first.startswith('# python -m mah_jax.main --flagfile=launch/') or 'profile' in path.name
+
+
+def test_evaluate_takes_the_flags_of_the_run(tmp_path):
+  trained = config.Config(workdir=str(tmp_path), gamma=3.25, head_weights=(0.1, 1 / 3, 1.0),
+                          shuffle=True, lr_drop_rounds=())
+  (tmp_path / 'config.json').write_text(json.dumps({'flags': config.to_json(trained)}))
+  made = flags.from_arguments(['--mode=evaluate', f'--workdir={tmp_path}', '--num_devices=2'])
+  assert made == dataclasses.replace(trained, mode='evaluate', num_devices=2,
+                                     head_weights=made.head_weights)
+  assert made.head_weights == pytest.approx(trained.head_weights)
+
+
+def test_differences_name_what_changed_and_free_fields_do_not_count():
+  saved = config.to_json(config.Config(gamma=1.0, num_rounds=3))
+  now = config.Config(gamma=2.0, num_rounds=9, workdir='elsewhere')
+  assert config.differences(now, saved) == ['--gamma=2.0 (was 1.0)']
+
+
+def test_help_names_every_flag_with_a_sentence():
+  text = flags.help_text()
+  for field in dataclasses.fields(config.Config):
+    assert f'--{field.name}=' in text
+    assert field.metadata['doc'].endswith('.')

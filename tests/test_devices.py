@@ -1,0 +1,133 @@
+"""One device or many: the same codes, the same network, the same scores."""
+
+import functools
+
+import jax
+import numpy as np
+import optax
+import pytest
+import reference
+import toy
+
+from mah_jax import discrete
+from mah_jax import errors
+from mah_jax import losses
+from mah_jax.data import pipeline
+from mah_jax.methods import mah
+from mah_jax.train import step
+
+
+def _batch(positions, valid):
+  return pipeline.Batch(positions.astype(np.int32), positions.astype(np.int32),
+                        valid.astype(np.float32))
+
+
+@functools.cache
+def _trained(num_devices):
+  """State after one round and the scores of its codes, on so many devices."""
+  made = toy.make(num_devices, num_rounds=1)
+  pause, = toy.fit(made)
+  scores = made.scores(made.query_codes(pause.state), [np.asarray(b) for b in pause.state.codes])
+  return jax.device_get(pause.state), pause.metrics, scores
+
+
+@pytest.mark.parametrize('num_devices', [2, 4, 8])
+def test_training_agrees_with_one_device(num_devices):
+  state, metrics, scores = _trained(num_devices)
+  expected, expected_metrics, expected_scores = _trained(1)
+  for tree in ('params', 'batch_stats', 'embeddings'):
+    for x, y in zip(jax.tree.leaves(getattr(state, tree)),
+                    jax.tree.leaves(getattr(expected, tree)), strict=True):
+      np.testing.assert_allclose(x, y, atol=1e-4)
+  for x, y in zip(state.codes, expected.codes):
+    np.testing.assert_array_equal(x, y)
+  assert metrics == pytest.approx(expected_metrics, rel=1e-4)
+  for x, y in zip(scores, expected_scores):
+    assert x == pytest.approx(y, abs=1e-3)
+
+
+def test_training_changed_something():
+  state, _, _ = _trained(1)
+  before = toy.make().new_state()
+  moved = jax.tree.map(lambda x, y: float(np.abs(x - y).max()), state.params,
+                       jax.device_get(before.params))
+  assert min(jax.tree.leaves(moved)) > 0
+  assert all(np.abs(h).max() > 0 for h in state.embeddings)
+
+
+@pytest.mark.parametrize('num_devices', [1, 2, 4, 8])
+@pytest.mark.parametrize('n', [59, 64])
+def test_dcc_is_identical_on_any_number_of_devices(num_devices, n):
+  codes, embeddings, labels, sampled = reference.problem(0, n=n, c=8)
+  devices = step.Devices(step.pick_devices(num_devices), 8)
+  method = mah.make(toy.settings(code_lengths=(8,), head_weights=(1.0,), gamma=3.0), labels)
+  new, = method.update_codes((codes,), (embeddings,), sampled, devices.over_rows)
+  np.testing.assert_array_equal(
+      new, discrete.dcc(codes, embeddings, labels, sampled, gamma=3.0))
+  assert new.dtype == codes.dtype and new.sharding.is_fully_replicated
+
+
+def test_too_many_devices_are_refused():
+  with pytest.raises(errors.UsageError, match='--num_devices=9, but this machine has 8'):
+    step.pick_devices(9)
+
+
+def test_a_batch_that_cannot_be_shared_is_refused():
+  with pytest.raises(errors.UsageError, match='multiple of 4'):
+    step.Devices(step.pick_devices(4), 30)
+
+
+def test_padded_rows_change_nothing_but_batch_statistics():
+  """A valid = 0 row has no part in loss, gradient or embeddings."""
+  made = toy.make(1, augment='none')
+  targets = made.devices.replicate(
+      made.method.targets(made.new_state().codes, np.arange(150)))
+  outcomes = []
+  for other in (7, 9):  # the row that pads, which must not count
+    batch = _batch(np.r_[np.arange(63), other], np.r_[np.ones(63), 0])
+    # Same images, so that batch statistics agree; only position and validity differ.
+    images = made.take_database(np.arange(64))
+    state, metrics = made.train_step(made.new_state(), targets, images,
+                                     made.devices.shard(batch))
+    outcomes.append((jax.device_get(state.params), jax.device_get(metrics),
+                     np.asarray(state.embeddings[0])))
+  for x, y in zip(jax.tree.leaves(outcomes[0]), jax.tree.leaves(outcomes[1])):
+    np.testing.assert_array_equal(x, y)
+  assert np.all(outcomes[0][2][63:] == 0)
+
+
+def test_no_recompilation_between_rounds(monkeypatch):
+  traces = []
+  plain = losses.semantic_loss
+  monkeypatch.setattr(losses, 'semantic_loss', lambda *args: traces.append(1) or plain(*args))
+  toy.fit(toy.make(2, num_rounds=3, num_sampled=150))  # 150 rows: the last batch is short
+  assert len(traces) == len(toy.FLAGS['code_lengths'])
+
+
+def test_the_step_is_plain_sgd_on_the_mean_loss():
+  """One step equals a step by hand: gradient of the mean loss plus weight decay."""
+  made = toy.make(2, augment='none', momentum=0.0, weight_decay=0.1, learning_rate=0.01)
+  state = made.new_state()
+  before = jax.device_get(state)
+  targets = jax.device_get(made.method.targets(state.codes, np.arange(150)))
+  batch = _batch(np.arange(64), np.ones(64))
+  images = made.take_database(batch.row)
+  single = toy.make(1, augment='none')
+  x = (np.asarray(images).reshape(64, 8, 8, 1) / 255 - 0.5) / 0.3
+
+  @functools.partial(jax.pmap, axis_name=step.AXIS, devices=jax.local_devices()[:1])
+  def gradient(x):
+    def loss(params):
+      outputs, _ = single.network.apply(
+          {'params': params, 'batch_stats': before.batch_stats}, x, train=True,
+          mutable=['batch_stats'])
+      return made.method.loss(outputs, targets, np.arange(64))[0].mean()
+    return jax.grad(loss)(before.params)
+
+  grads = jax.tree.map(lambda g: g[0], gradient(x[None].astype(np.float32)))
+  expected = optax.apply_updates(
+      before.params, jax.tree.map(lambda g, p: -0.01 * (g + 0.1 * p), grads, before.params))
+  state, _ = made.train_step(state, made.devices.replicate(targets), images,
+                             made.devices.shard(batch))
+  for got, want in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected)):
+    np.testing.assert_allclose(got, want, atol=2e-6)

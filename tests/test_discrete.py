@@ -1,0 +1,107 @@
+"""DCC against the NumPy formula, brute force and its own objective; codebooks; the sign."""
+
+import itertools
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+
+from mah_jax import discrete
+
+LABEL_SETS = pathlib.Path(__file__).parent / 'data' / 'mirflickr_label_sets.npz'
+
+
+def test_sign_of_zero_is_plus_one():
+  assert discrete.sign(jnp.array([-0.5, 0.0, -0.0, 2.0])).tolist() == [-1, 1, 1, 1]
+  assert discrete.sign(jnp.array([-3], jnp.int8)).dtype == jnp.int8
+
+
+@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('multi', [False, True])
+@pytest.mark.parametrize('kind', ['balanced', 'signed'])
+def test_dcc_equals_the_formula(seed, multi, kind):
+  problem = reference.problem(seed, n=400, m=90, c=2 + 3 * seed, multi=multi)
+  codes = discrete.dcc(*problem, gamma=20.0, similarity=kind)
+  assert codes.dtype == jnp.int8
+  np.testing.assert_array_equal(codes, reference.dcc(*problem, 20.0, kind))
+
+
+@pytest.mark.parametrize('kind', ['balanced', 'signed'])
+def test_dcc_equals_the_formula_on_real_label_sets(kind):
+  labels = np.unpackbits(np.load(LABEL_SETS)['rows'], axis=1, count=38)
+  rng = np.random.default_rng(0)
+  n, m, c = len(labels), 300, 8
+  codes = rng.choice([-1, 1], (n, c)).astype(np.float32)
+  embeddings = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
+  sampled = rng.permutation(n)[:m]
+  new = discrete.dcc(codes, embeddings, labels, sampled, gamma=200.0, similarity=kind)
+  expected = reference.dcc(codes, embeddings, labels, sampled, 200.0, kind)
+  np.testing.assert_array_equal(new, expected)
+
+
+def test_dcc_from_zero_codes_follows_the_pull():
+  _, embeddings, labels, sampled = reference.problem(1)
+  codes = np.zeros((60, 5), np.int8)
+  new = discrete.dcc(codes, embeddings, labels, sampled, gamma=1.0)
+  assert set(np.unique(new)) == {-1, 1}
+  np.testing.assert_array_equal(
+      new, reference.dcc(codes, embeddings, labels, sampled, 1.0, 'balanced'))
+
+
+@pytest.mark.parametrize('multi', [False, True])
+def test_no_sweep_raises_the_objective(multi):
+  codes, embeddings, labels, sampled = reference.problem(7, c=8, multi=multi)
+  values = [reference.objective(codes, embeddings, labels, sampled, 3.0, 'balanced')]
+  for _ in range(5):
+    codes = np.asarray(discrete.dcc(codes, embeddings, labels, sampled, gamma=3.0))
+    values.append(reference.objective(codes, embeddings, labels, sampled, 3.0, 'balanced'))
+  assert values[1] < values[0]
+  assert all(b <= a + 1e-6 * a for a, b in zip(values, values[1:]))
+
+
+def test_sweeps_are_repeated_calls():
+  codes, embeddings, labels, sampled = reference.problem(8, c=8)
+  twice = discrete.dcc(discrete.dcc(codes, embeddings, labels, sampled, gamma=3.0),
+                       embeddings, labels, sampled, gamma=3.0)
+  np.testing.assert_array_equal(
+      discrete.dcc(codes, embeddings, labels, sampled, gamma=3.0, sweeps=2), twice)
+
+
+def test_one_bit_reaches_the_optimum():
+  codes, embeddings, labels, sampled = reference.problem(9, n=9, m=4, c=1)
+  new = np.asarray(discrete.dcc(codes, embeddings, labels, sampled, gamma=2.0))
+  best = min(reference.objective(np.array(bits)[:, None], embeddings, labels, sampled, 2.0,
+                                 'balanced')
+             for bits in itertools.product([-1, 1], repeat=9))
+  found = reference.objective(new, embeddings, labels, sampled, 2.0, 'balanced')
+  assert found == pytest.approx(best)
+
+
+def _distances(words):
+  pairs = itertools.combinations(words, 2)
+  return [int(np.sum(a != b)) for a, b in pairs]
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_codebooks_are_distinct_separated_and_nested(seed):
+  books = discrete.codebook(10, (4, 6, 8, 16), seed)
+  assert [book.shape for book in books] == [(10, 4), (10, 6), (10, 8), (10, 16)]
+  for book, least in zip(books, (1, 2, 3, 6)):
+    assert set(np.unique(book)) == {-1, 1}
+    assert min(_distances(book)) >= least
+  for short, long in itertools.pairwise(books):
+    np.testing.assert_array_equal(long[:, :short.shape[1]], short)
+
+
+def test_more_labels_than_codewords_share_them_evenly():
+  book, = discrete.codebook(8, (2,), seed=0)
+  assert sorted(np.unique(book, axis=0, return_counts=True)[1]) == [2, 2, 2, 2]
+
+
+def test_a_label_set_gets_the_sign_of_the_sum_of_its_codewords():
+  words = np.array([[1, 1, -1], [1, -1, -1], [-1, -1, -1]], np.int8)
+  labels = np.array([[1, 0, 0], [1, 1, 1], [1, 0, 1], [0, 0, 0]])
+  codes = discrete.codes_from_labels(labels, words)
+  assert codes.tolist() == [[1, 1, -1], [1, -1, -1], [1, 1, -1], [1, 1, 1]]

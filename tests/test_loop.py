@@ -1,0 +1,107 @@
+"""Algorithm 1: when rows are drawn, rates drop, codes change and runs end."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+import toy
+
+from mah_jax import discrete
+from mah_jax import errors
+from mah_jax.train import loop
+
+
+def _plan(**changes):
+  settings = {'num_rounds': 4, 'epochs_per_round': 3, 'batch_size': 64, 'num_sampled': 150,
+              'shuffle': True, 'code_update': 'round', 'code_embeddings': 'training',
+              'hold_codes_rounds': 0}
+  return loop.Plan(**(settings | changes))
+
+
+def test_steps_of_a_round():
+  assert _plan().steps_per_epoch == 3
+  assert _plan().steps_per_round == 9
+
+
+def test_when_codes_are_updated():
+  def updates(**changes):
+    plan = _plan(**changes)
+    return [(r, t) for r in range(3) for t in range(3) if plan.updates_codes(r, t)]
+  assert updates() == [(0, 2), (1, 2), (2, 2)]
+  assert updates(hold_codes_rounds=2) == [(2, 2)]
+  assert updates(code_update='epoch', hold_codes_rounds=2) == [(2, 0), (2, 1), (2, 2)]
+
+
+def test_the_rate_drops_after_the_named_rounds():
+  """Rounds 0 to 10 at 1e-3, 11 to 20 at 1e-4, as the authors' script has it."""
+  optimizer = loop.make_optimizer(5, learning_rate=1e-3, momentum=0.0, weight_decay=0.0,
+                                  drop_rounds=(10, 20))
+  params = {'w': np.ones(1, np.float32)}
+  state, rates = optimizer.init(params), []
+  for _ in range(22 * 5):
+    updates, state = optimizer.update({'w': np.ones(1, np.float32)}, state, params)
+    rates.append(-float(updates['w'][0]))
+  by_round = np.array(rates).reshape(22, 5)
+  np.testing.assert_allclose(by_round[:11], 1e-3, rtol=1e-5)
+  np.testing.assert_allclose(by_round[11:21], 1e-4, rtol=1e-5)
+  np.testing.assert_allclose(by_round[21], 1e-5, rtol=1e-5)
+
+
+def test_momentum_and_weight_decay_are_those_of_sgd():
+  optimizer = loop.make_optimizer(1, learning_rate=0.1, momentum=0.9, weight_decay=0.5,
+                                  drop_rounds=())
+  w, v = np.float32(2.0), 0.0
+  params = {'w': w}
+  state = optimizer.init(params)
+  for gradient in (1.0, -2.0, 0.5):
+    updates, state = optimizer.update({'w': np.float32(gradient)}, state, params)
+    v = 0.9 * v + gradient + 0.5 * w
+    w = w - 0.1 * v
+    params = optax.apply_updates(params, updates)
+    assert float(params['w']) == pytest.approx(w, rel=1e-5)
+
+
+def test_training_learns_and_pauses_after_each_round():
+  made = toy.make(num_rounds=6)
+  pauses = toy.fit(made)
+  assert [pause.round for pause in pauses] == list(range(6))
+  assert all(pause.finished for pause in pauses)
+  losses = [pause.metrics['loss'] for pause in pauses]
+  assert losses[-1] < 0.8 * losses[0]
+  final = pauses[-1].state
+  scores = made.scores(made.query_codes(final), [np.asarray(b) for b in final.codes])
+  assert scores[1]['map'] > 0.9
+
+
+def test_held_codes_stay_and_others_change():
+  start = toy.make(code_init='random').method.init_codes()
+  held = toy.fit(toy.make(code_init='random', hold_codes_rounds=2))[-1].state.codes
+  free = toy.fit(toy.make(code_init='random'))[-1].state.codes
+  for a, b, c in zip(start, held, free):
+    np.testing.assert_array_equal(a, b)
+    assert np.mean(a != np.asarray(c)) > 0.1
+
+
+@pytest.mark.parametrize('kind', ['training', 'fresh'])
+def test_codes_are_updated_by_dcc_with_the_right_embeddings(kind):
+  made = toy.make(num_rounds=1, code_embeddings=kind, shuffle=False)
+  key = jax.random.fold_in(jax.random.fold_in(made.key, loop.SAMPLE), 0)
+  start = made.method.init_codes()
+  state = toy.fit(made)[-1].state
+  sampled = np.asarray(jax.random.permutation(key, len(start[0])))[:150]
+  outputs = state.embeddings if kind == 'training' else made.encode(state, sampled)
+  for before, after, h in zip(start, state.codes, outputs):
+    expected = discrete.dcc(before, h, made.labels, sampled, gamma=toy.FLAGS['gamma'])
+    np.testing.assert_array_equal(after, expected)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_round():
+  with pytest.raises(errors.InputError, match=r'(nan|inf) in round 0.*--learning_rate'):
+    toy.fit(toy.make(learning_rate=1e30))
+
+
+def test_equal_seeds_give_equal_bits_and_others_do_not():
+  one, two, other = (toy.fit(toy.make(seed=seed))[-1].state for seed in (1, 1, 2))
+  leaves = [jax.tree.leaves(state.params) for state in (one, two, other)]
+  assert all(np.array_equal(x, y) for x, y in zip(*leaves[:2]))
+  assert not all(np.array_equal(x, y) for x, y in zip(*leaves[1:]))

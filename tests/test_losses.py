@@ -1,0 +1,64 @@
+"""The factored loss against the double sum, and its gradient against that of the double sum."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import reference
+
+from mah_jax import config
+from mah_jax import losses
+from mah_jax.methods import mah
+
+
+def test_semantic_loss_by_hand():
+  # One query u = (0.5, -1), two rows b = (1, 1) similar, (1, -1) dissimilar with S = -1, c = 2:
+  # ((-0.5 - 2)^2 + (1.5 + 2)^2) / 2 = (6.25 + 12.25) / 2.
+  b, s = jnp.array([[1.0, 1.0], [1.0, -1.0]]), jnp.array([1.0, -1.0])
+  loss = losses.semantic_loss(jnp.array([[0.5, -1.0]]), b.T @ b / 2, (s @ b)[None] / 2,
+                              jnp.array([s @ s / 2]))
+  assert loss[0] == pytest.approx(9.25)
+
+
+def test_quantization_loss_by_hand():
+  loss = losses.quantization_loss(jnp.array([[0.5, -1.0]]), jnp.array([[1.0, 1.0]]))
+  assert loss[0] == pytest.approx(0.25 + 4.0)
+
+
+@pytest.mark.parametrize('multi', [False, True])
+@pytest.mark.parametrize('kind', ['balanced', 'signed'])
+def test_loss_and_gradient_equal_the_double_sum(multi, kind):
+  lengths, weights, gamma = (3, 5), (2.0, 0.5), 7.0
+  _, _, labels, sampled = reference.problem(3, multi=multi)
+  rng = np.random.default_rng(4)
+  n, m = len(labels), len(sampled)
+  codes = tuple(rng.choice([-1, 1], (n, c)).astype(np.int8) for c in lengths)
+  outputs = tuple(jnp.tanh(rng.normal(size=(m, c))) for c in lengths)
+  s = jnp.asarray(reference.similarity(labels, sampled, kind))
+  method = mah.make(config.Config(code_lengths=lengths, head_weights=weights, gamma=gamma,
+                                  similarity=kind), labels)
+  targets = method.targets(codes, sampled)
+  positions = np.arange(m)
+
+  def factored(outputs):
+    return method.loss(outputs, targets, positions)[0].sum()
+
+  def direct(outputs):
+    total = 0.0
+    for c, weight, u, b in zip(lengths, weights, outputs, codes):
+      semantic = jnp.sum((u @ b.T - c * s) ** 2)
+      total += weight * (semantic + gamma * jnp.sum((b[sampled] - u) ** 2)) / n
+    return total
+
+  np.testing.assert_allclose(factored(outputs), direct(outputs), rtol=1e-5)
+  ours, theirs = jax.grad(factored)(outputs), jax.grad(direct)(outputs)
+  for g, h in zip(ours, theirs):
+    np.testing.assert_allclose(g, h, rtol=1e-5, atol=1e-5 * float(jnp.abs(h).max()))
+
+
+def test_terms_add_up_to_the_loss():
+  codes, _, labels, sampled = reference.problem(5)
+  method = mah.make(config.Config(code_lengths=(5,), head_weights=(3.0,)), labels)
+  outputs = (jnp.tanh(np.random.default_rng(0).normal(size=(4, 5))),)
+  total, terms = method.loss(outputs, method.targets((codes,), sampled), np.arange(4))
+  np.testing.assert_allclose(total, 3.0 * (terms['semantic/5'] + terms['quantization/5']))

@@ -1,0 +1,219 @@
+"""Whole runs through the command: the run folder, resuming, stopping, killing, bad input."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from mah_jax import main
+from mah_jax.data import datasets
+from mah_jax.evaluation import metrics
+
+ROOT = pathlib.Path(__file__).parents[1]
+FLAGS = ['--flagfile=launch/quickstart.cfg', '--width=4', '--batch_size=256', '--num_rounds=3',
+         '--epochs_per_round=1', '--hold_codes_rounds=1', '--code_lengths=4,8',
+         '--head_weights=0.3,0.02', '--num_sampled=600', '--num_devices=1']
+
+
+def _command(workdir, *more):
+  return main.main([*FLAGS, f'--workdir={workdir}', *more])
+
+
+def _results(workdir):
+  return json.loads((workdir / 'results.json').read_text())
+
+
+def _rounds(workdir):
+  """Lines of metrics.jsonl without their times."""
+  lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+  return [{name: value for name, value in line.items() if name != 'seconds'} for line in lines]
+
+
+def _assert_same_run(one, two):
+  assert _results(one)['metrics'] == _results(two)['metrics']
+  assert _rounds(one) == _rounds(two)
+  codes = sorted((one / 'codes').iterdir())
+  assert codes
+  for path in codes:
+    assert path.read_bytes() == (two / 'codes' / path.name).read_bytes()
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """The run folder of an uninterrupted run."""
+  workdir = tmp_path_factory.mktemp('runs') / 'whole'
+  assert _command(workdir) == 0
+  return workdir
+
+
+def test_the_run_folder_is_complete(finished):
+  settings = json.loads((finished / 'config.json').read_text())
+  assert settings['flags']['code_lengths'] == [4, 8]
+  assert settings['versions']['jax'] == jax.__version__
+  results = _results(finished)
+  assert list(results) == ['schema', 'method', 'heads', 'dataset', 'protocol', 'seed',
+                           'code_lengths', 'metrics', 'timing']
+  assert results['protocol']['queries'] == 100 and results['protocol']['database'] == 1697
+  data = datasets.load('digits', '', 0)
+  assert results['protocol']['id'] == data.protocol.id
+  for c in ('4', '8'):
+    assert set(results['metrics'][c]) == {'learned', 'encoded', 'codebook'}
+    assert set(results['metrics'][c]['codebook']) == {'distinct', 'min_distance', 'bit_balance'}
+  assert [line['round'] for line in _rounds(finished)] == [0, 1, 2]
+  assert not list(finished.rglob('*.part'))
+
+
+def test_the_written_codes_give_the_written_scores(finished):
+  def load(name):
+    return np.load(finished / 'codes' / f'{name}.npy')
+  for c in (4, 8):
+    queries, database = load(f'queries_{c}'), load(f'database_{c}')
+    assert queries.shape == (100, c) and database.shape == (1697, c)
+    assert queries.dtype == database.dtype == np.int8
+    scores = metrics.evaluate(queries, database, load('query_labels'), load('database_labels'))
+    assert scores == _results(finished)['metrics'][str(c)]['learned']
+    last = _rounds(finished)[-1]['metrics'][str(c)]['learned']
+    assert last == scores
+
+
+def test_evaluate_restores_and_scores_the_same(finished, capsys):
+  before = _results(finished)
+  (finished / 'results.json').unlink()
+  assert main.main(['--mode=evaluate', f'--workdir={finished}', '--num_devices=2']) == 0
+  after = _results(finished)
+  assert after['metrics']['4']['learned'] == pytest.approx(
+      before['metrics']['4']['learned'], abs=1e-3)
+  printed = capsys.readouterr().out
+  assert 'map_database_order' in printed and 'precision@5000' in printed
+
+
+def test_the_same_command_on_a_finished_run_only_evaluates(finished, capsys):
+  before = _results(finished), _rounds(finished)
+  assert _command(finished) == 0
+  assert 'round 1/3' not in capsys.readouterr().out
+  assert (_results(finished)['metrics'], _rounds(finished)) == (before[0]['metrics'], before[1])
+
+
+def test_more_rounds_go_on_from_the_last(finished, tmp_path, capsys):
+  assert _command(tmp_path / 'short', '--num_rounds=2') == 0
+  assert _command(tmp_path / 'short') == 0
+  assert 'Restored' in capsys.readouterr().out
+  _assert_same_run(finished, tmp_path / 'short')
+
+
+def test_a_damaged_newest_checkpoint_is_reported_and_the_run_ends_the_same(
+    finished, tmp_path, capsys):
+  workdir = tmp_path / 'damaged'
+  assert _command(workdir, '--num_rounds=2') == 0
+  newest = max(int(path.name) for path in (workdir / 'checkpoints').iterdir())
+  files = [path for path in (workdir / 'checkpoints' / str(newest)).rglob('*') if path.is_file()]
+  largest = max(files, key=lambda path: path.stat().st_size)
+  content = bytearray(largest.read_bytes())
+  content[len(content) // 2] ^= 1
+  largest.write_bytes(content)
+  assert _command(workdir) == 0
+  assert f'Checkpoint {newest} cannot be used' in capsys.readouterr().out
+  _assert_same_run(finished, workdir)
+
+
+def test_a_workdir_of_another_run_is_refused_with_the_difference(finished, capsys):
+  assert _command(finished, '--gamma=3') == 2
+  message = capsys.readouterr().err
+  assert '--gamma=3.0 (was 200.0)' in message and 'another --workdir' in message
+
+
+def _start(workdir):
+  """The same run as a process of its own."""
+  environment = os.environ | {'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'}
+  return subprocess.Popen([sys.executable, '-m', 'mah_jax.main', *FLAGS, '--num_rounds=6',
+                           f'--workdir={workdir}'], cwd=ROOT, env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def _wait_for(process, text):
+  """Reads output up to a line with `text`; returns what was read."""
+  lines = []
+  for line in process.stdout:
+    lines.append(line)
+    if text in line:
+      return ''.join(lines)
+  raise AssertionError(''.join(lines))
+
+
+def test_killed_and_stopped_runs_end_as_the_uninterrupted_one(tmp_path):
+  whole, broken = tmp_path / 'whole', tmp_path / 'broken'
+  process = _start(whole)
+  assert process.wait(120) == 0, process.stdout.read()
+
+  process = _start(broken)
+  _wait_for(process, 'round 2/6')
+  process.kill()
+  process.wait()
+
+  process = _start(broken)
+  _wait_for(process, 'round 4/6')
+  process.send_signal(signal.SIGTERM)
+  output = process.stdout.read()
+  assert process.wait(60) == 0
+  assert 'the same command goes on' in output
+
+  process = _start(broken)
+  output = process.stdout.read()
+  assert process.wait(120) == 0, output
+  assert 'Restored' in output
+  _assert_same_run(whole, broken)
+
+
+def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
+  assert _command(tmp_path / 'run', '--learning_rate=1e30') == 1
+  error = capsys.readouterr().err.strip()
+  assert 'round 0' in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize('arguments, code, words', [
+    (['--gama=3'], 2, 'gamma'),
+    (['--code_lengths=8,4'], 2, 'ascending'),
+    (['--head_weights=1,2,3'], 2, '--head_weights'),
+    (['--num_devices=99'], 2, '--num_devices=99'),
+    (['--num_devices=8', '--batch_size=12'], 2, 'multiple of 8'),
+    (['--dataset=cifar10', '--data_dir=nowhere'], 1, 'mah_jax.data.fetch cifar10'),
+    (['--mode=evaluate', '--workdir=nowhere'], 1, 'nowhere'),
+    (['--normalize=imagenet'], 2, '--normalize=dataset'),
+    (['--feature=logits'], 2, '--feature=pooled'),
+    (['--image_size=4'], 2, '--image_size=8'),
+    (['--workdir=pyproject.toml/run'], 1, 'pyproject.toml/run'),
+])
+def test_bad_input_gives_one_sentence_and_its_exit_code(
+    arguments, code, words, tmp_path, capsys, monkeypatch):
+  monkeypatch.chdir(ROOT)
+  assert _command(tmp_path / 'run', *arguments) == code
+  captured = capsys.readouterr()
+  assert words in captured.err
+  assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_images_that_are_not_numbers_are_refused(tmp_path, capsys, monkeypatch):
+  spec = datasets.SPECS['digits']
+
+  def load(folder):
+    images, labels = spec.load(folder)
+    images = images.astype(np.float32)
+    images[5, 0, 0] = np.nan
+    return images, labels
+
+  monkeypatch.setitem(datasets.SPECS, 'digits', spec._replace(load=load))
+  assert _command(tmp_path / 'run') == 1
+  assert 'row 5' in capsys.readouterr().err
+
+
+def test_help_needs_nothing_else(capsys):
+  assert main.main(['--help']) == 0
+  assert '--gamma=VALUE' in capsys.readouterr().out
+
+

@@ -1,0 +1,47 @@
+"""A small dataset that a small network learns in seconds: noisy 8x8 patterns, five classes."""
+
+import numpy as np
+
+from mah_jax import config
+from mah_jax import experiment
+from mah_jax.data import datasets
+from mah_jax.data import splits
+from mah_jax.train import loop
+from mah_jax.train import step
+
+FLAGS = {'backbone': 'compact', 'width': 4, 'image_size': 0, 'crop': 1.0, 'normalize': 'dataset',
+         'dataset': 'digits', 'code_lengths': (3, 5), 'head_weights': (1.0, 1.0), 'gamma': 10.0,
+         'code_init': 'codebook', 'batch_size': 64, 'learning_rate': 0.02, 'momentum': 0.9,
+         'num_rounds': 2, 'epochs_per_round': 1, 'num_sampled': 150, 'shuffle': True,
+         'lr_drop_rounds': (), 'augment': 'shift', 'shift_pixels': 1}
+
+
+def settings(**changes) -> config.Config:
+  """A Config for the toy data."""
+  return config.Config(**(FLAGS | changes))
+
+
+def dataset(rows=400, classes=5, seed=0) -> datasets.Dataset:
+  """Rows of `classes` patterns with noise, split into queries and database."""
+  rng = np.random.default_rng(seed)
+  patterns = rng.integers(0, 256, (classes, 8, 8, 1))
+  kind = np.arange(rows) % classes
+  images = np.clip(patterns[kind] + rng.normal(0, 40, (rows, 8, 8, 1)), 0, 255).astype(np.uint8)
+  labels = np.eye(classes, dtype=np.uint8)[kind]
+  return datasets.Dataset('toy', images, labels, tuple('abcde'[:classes]), (0.5,), (0.3,),
+                          splits.balanced(labels, 10, 0, 'toy'))
+
+
+def make(num_devices=1, **changes) -> experiment.Experiment:
+  """An Experiment on the toy data."""
+  made = settings(**changes)
+  devices = step.Devices(step.pick_devices(num_devices), made.batch_size)
+  return experiment.Experiment(made, dataset(), devices)
+
+
+def fit(made: experiment.Experiment, state=None, on_step=lambda: False) -> list[loop.Pause]:
+  """All pauses of training from a state, or from the start."""
+  state = state or made.new_state()
+  return list(loop.fit(
+      state, made.plan, made.method, devices=made.devices, train_step=made.train_step,
+      take=made.take_database, encode=made.encode, key=made.key, on_step=on_step))
