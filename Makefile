@@ -21,8 +21,8 @@ test: .venv/ready
 	$(PY) -m pytest
 
 bench: .venv/ready
-	$(PY) benchmarks/core.py
-	$(PY) benchmarks/metrics.py
+	PYTHONPATH=. $(PY) benchmarks/core.py
+	PYTHONPATH=. $(PY) benchmarks/metrics.py
 
 lint: .venv/ready
 	.venv/bin/ruff check .

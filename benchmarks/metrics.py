@@ -1,15 +1,14 @@
-"""Times `metrics.evaluate` beside a loop that sorts the database for every query."""
+"""Times `metrics.evaluate` beside a loop that sorts the database for every query.
+
+PYTHONPATH=. python benchmarks/metrics.py
+"""
 
 import argparse
-import pathlib
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # run as a script
 
 from mah_jax.evaluation import metrics
 

@@ -3,7 +3,10 @@
 The reference is PyTorch in float64. Flax is judged in float32 where it evaluates and in
 float64 where it trains: batch norm over few values magnifies rounding, so that there
 PyTorch's own float32 misses the tolerance too; both float32 errors are printed.
-The script needs torch beside the packages of the project. It ends with code 1 when a
+
+PYTHONPATH=.:tests python benchmarks/resnet_torch.py
+
+It needs torch beside the packages of the project. It ends with code 1 when a
 number is further from PyTorch's than `TOLERANCE` standard deviations of its array.
 """
 
@@ -14,13 +17,9 @@ import sys
 
 import jax
 import numpy as np
+import random_weights
 import torch
 from flax import traverse_util
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'tests'))
-
-import random_weights
 
 from mah_jax.models import resnet
 

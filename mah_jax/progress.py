@@ -24,11 +24,12 @@ class Lines(tqdm.tqdm):
     if msg != '':
       print(msg or str(self), file=self.fp, flush=True)
 
-  def refresh(self, **unused):
-    """Nothing to redraw."""
+  def refresh(self, nolock=False, lock_args=None):
+    """Prints when it is time; a redraw after other output, the only use of nolock, is not."""
+    return nolock or super().refresh(nolock, lock_args)
 
-  def clear(self, **unused):
-    """Nothing to clear."""
+  def clear(self, nolock=False):
+    """A line stays where it is."""
 
 
 def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:

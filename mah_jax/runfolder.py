@@ -29,7 +29,11 @@ class RunFolder:
     saved = config_lib.saved_flags(self.path)
     if saved is not None:
       self.check_same(config, saved)
-    self._write('config.json', _json({'flags': config_lib.to_json(config), **about}))
+    try:
+      self._write('config.json', _json({'flags': config_lib.to_json(config), **about}))
+    except OSError as error:
+      raise errors.InputError(f'--workdir={self.path} cannot be written to '
+                              f'({error.strerror}): choose another.') from error
 
   def check_claimed(self):
     """Refuses a folder in which no run was ever begun."""

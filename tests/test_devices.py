@@ -104,6 +104,20 @@ def test_no_recompilation_between_rounds(monkeypatch):
   assert len(traces) == len(toy.FLAGS['code_lengths'])
 
 
+def test_the_work_of_a_step_does_not_grow_with_the_database():
+  work = []
+  for rows in (400, 40_000):
+    made = toy.make(1, rows=rows)
+    state = made.new_state()
+    targets = made.devices.replicate(made.method.targets(state.codes, np.arange(150)))
+    batch = _batch(np.arange(64), np.ones(64))
+    lowered = made.train_step.lower(state, targets, made.take_database(batch.row),
+                                    made.devices.shard(batch))
+    work.append(lowered.compile().cost_analysis())
+  assert work[0]['flops'] == work[1]['flops'] > 1e6
+  assert work[0]['bytes accessed'] == work[1]['bytes accessed']
+
+
 def test_the_step_is_plain_sgd_on_the_mean_loss():
   """One step equals a step by hand: gradient of the mean loss plus weight decay."""
   made = toy.make(2, augment='none', momentum=0.0, weight_decay=0.1, learning_rate=0.01)

@@ -62,9 +62,9 @@ def test_momentum_and_weight_decay_are_those_of_sgd():
 
 
 def test_training_learns_and_pauses_after_each_round():
-  made = toy.make(num_rounds=6)
+  made = toy.make(num_rounds=10, num_sampled=0, width=8)
   pauses = toy.fit(made)
-  assert [pause.round for pause in pauses] == list(range(6))
+  assert [pause.round for pause in pauses] == list(range(10))
   assert all(pause.finished for pause in pauses)
   losses = [pause.metrics['loss'] for pause in pauses]
   assert losses[-1] < 0.8 * losses[0]

@@ -32,11 +32,11 @@ def dataset(rows=400, classes=5, seed=0) -> datasets.Dataset:
                           splits.balanced(labels, 10, 0, 'toy'))
 
 
-def make(num_devices=1, **changes) -> experiment.Experiment:
+def make(num_devices=1, rows=400, **changes) -> experiment.Experiment:
   """An Experiment on the toy data."""
   made = settings(**changes)
   devices = step.Devices(step.pick_devices(num_devices), made.batch_size)
-  return experiment.Experiment(made, dataset(), devices)
+  return experiment.Experiment(made, dataset(rows), devices)
 
 
 def fit(made: experiment.Experiment, state=None, on_step=lambda: False) -> list[loop.Pause]:
