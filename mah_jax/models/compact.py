@@ -6,9 +6,12 @@ import jax
 from flax import linen as nn
 
 from mah_jax import errors
+from mah_jax.models import conv as conv_lib
 
 MIN_PIXELS = 8  # three poolings by two leave one pixel
 STEM_CHANNELS = 24
+
+_Conv = functools.partial(nn.Conv, use_bias=False, conv_general_dilated=conv_lib.convolve)
 
 
 class Block(nn.Module):
@@ -25,7 +28,7 @@ class Block(nn.Module):
   @nn.compact
   def __call__(self, x: jax.Array, train: bool) -> jax.Array:
     """[b, h, w, any] -> [b, h // 2, w // 2, channels]."""
-    conv = functools.partial(nn.Conv, self.channels, (3, 3), use_bias=False)
+    conv = functools.partial(_Conv, self.channels, (3, 3))
     norm = functools.partial(nn.BatchNorm, use_running_average=not train, momentum=0.9,
                              axis_name=self.axis_name)
     x = nn.max_pool(conv(name='conv1')(x), (2, 2), (2, 2))
@@ -61,7 +64,7 @@ class Compact(nn.Module):
       raise errors.UsageError(
           f'The compact network cannot read images of {h} x {w} pixels; '
           f'use --image_size={MIN_PIXELS} or more.')
-    x = nn.Conv(STEM_CHANNELS, (2, 2), use_bias=False, name='stem')(images)
+    x = _Conv(STEM_CHANNELS, (2, 2), name='stem')(images)
     x = nn.gelu(x)
     for i, multiple in enumerate((1, 4, 4)):
       x = Block(multiple * self.width, self.axis_name, name=f'block{i + 1}')(x, train)

@@ -4,6 +4,7 @@ import jax
 from flax import linen as nn
 
 from mah_jax import errors
+from mah_jax.models import conv
 
 FEATURES = ('pooled', 'logits')
 NUM_CLASSES = 1000  # of ImageNet, the outputs of the top layer
@@ -14,7 +15,8 @@ _kaiming_fan_out = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
 def _conv(channels: int, size: int, strides: int, name: str) -> nn.Conv:
   """A convolution without bias, padded alike on both sides; SAME would not be."""
   return nn.Conv(channels, (size, size), strides, padding=size // 2, use_bias=False,
-                 kernel_init=_kaiming_fan_out, name=name)
+                 kernel_init=_kaiming_fan_out, conv_general_dilated=conv.convolve,
+                 name=name)
 
 
 def _norm(train: bool, axis_name: str | None, name: str) -> nn.BatchNorm:
