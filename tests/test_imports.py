@@ -22,9 +22,8 @@ ALLOWED = {
     'train': {'train', 'data', 'methods', *LEAVES},
 }
 # Libraries that only some files may know.
-KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tensorflow_datasets':
-        {'data/builders.py', 'data/cifar10.py'}, 'tqdm': {'progress.py'}, 'sklearn':
-        {'data/datasets.py', 'data/digits.py'}}
+KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'progress.py'},
+        'tensorflow_datasets': {'data/builders.py'}, 'sklearn': {'data/datasets.py'}}
 
 
 def _imports(path):

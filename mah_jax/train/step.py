@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,7 +50,7 @@ class Devices:
       raise errors.UsageError(f'--batch_size={batch_size} cannot be shared evenly by '
                               f'{len(devices)} devices: use a multiple of {len(devices)}.')
     self.devices = devices
-    self.batch_size = batch_size
+    self._row_maps: dict[Callable, Callable] = {}  # each compiled once
     mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
     self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     self._spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(AXIS))
@@ -76,14 +75,10 @@ class Devices:
     n = len(jax.tree.leaves(rows)[0])
     missing = -n % len(self.devices)
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), rows)
-    mapped = _row_map(self, function, len(rest))
+    mapped = self._row_maps.setdefault(
+        function, self.pmap(function, (0, *[None] * len(rest)), 0))
     result = mapped(self.shard(padded), *self.replicate(rest))
     return self.replicate(result.reshape(n + missing, *result.shape[2:])[:n])
-
-
-@functools.lru_cache(maxsize=8)
-def _row_map(devices: Devices, function: Callable, num_rest: int) -> Callable:
-  return devices.pmap(function, (0, *[None] * num_rest), 0)
 
 
 def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, image_shape,
@@ -94,7 +89,7 @@ def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, imag
   embeddings = tuple(jnp.zeros((m, b.shape[1])) for b in codes)
   return TrainState.create(
       apply_fn=network.apply, params=variables['params'], tx=tx,
-      batch_stats=variables.get('batch_stats', flax.core.FrozenDict()), codes=codes,
+      batch_stats=variables['batch_stats'], codes=codes,
       embeddings=embeddings, key=key)
 
 
