@@ -77,8 +77,7 @@ def descend(codes: jax.Array, pull: jax.Array, gram: jax.Array, *, sweeps: int) 
 
   def update_bit(i, bits):
     k = i % c
-    # A plain sum, not a matrix product: the same order of additions for any number of rows.
-    rest = jnp.sum(others[k][:, None] * bits, axis=0)  # [n]
+    rest = jnp.matmul(others[k], bits, precision='highest')  # [n]
     return bits.at[k].set(sign(pull[k] - rest))
 
   bits = jax.lax.fori_loop(0, sweeps * c, update_bit, codes.T.astype(pull.dtype))

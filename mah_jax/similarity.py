@@ -28,16 +28,19 @@ def group_rows(labels: Array) -> Groups:
   labels = np.asarray(labels)
   if labels.ndim != 2:
     raise ValueError(f'labels must be [rows, labels], got shape {labels.shape}.')
-  packed = np.packbits(labels.astype(bool), axis=1)  # [n, ceil(L/8)]
-  keys = np.zeros((len(packed), -(-packed.shape[1] // 8)), np.uint64)
-  keys.view(np.uint8)[:, :packed.shape[1]] = packed
-  # One sort of plain integers where the labels fit into 64 bits; rows of words otherwise.
-  keys, axis = (keys[:, 0], None) if keys.shape[1] == 1 else (keys, 0)
-  _, first, of_row, counts = np.unique(
-      keys, return_index=True, return_inverse=True, return_counts=True, axis=axis)
+  # Sixteen labels at a time become one exact integer, and a few integers one number.
+  label = np.arange(labels.shape[1])
+  powers = np.zeros((len(label), -(-len(label) // 16)), np.float32)
+  powers[label, label // 16] = 2.0 ** (label % 16)
+  words = (labels.astype(np.float32) @ powers).astype(np.uint16)  # [n, ceil(L / 16)]
+  of_row = None
+  for word in words.T:
+    key = word if of_row is None else of_row * 2**16 + word
+    _, first, of_row, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True)
   sets = labels[first].astype(np.float32)  # [g, L]
   related = sets @ sets.T > 0
-  return Groups(of_row.reshape(-1).astype(np.int32), related, related @ counts)
+  return Groups(of_row.astype(np.int32), related, related @ counts)
 
 
 def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> float:

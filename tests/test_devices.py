@@ -56,7 +56,7 @@ def test_training_changed_something():
 
 
 @pytest.mark.parametrize('num_devices', [1, 2, 4, 8])
-@pytest.mark.parametrize('n', [59, 64])
+@pytest.mark.parametrize('n', [59, 64, 20_011])
 def test_dcc_is_identical_on_any_number_of_devices(num_devices, n):
   codes, embeddings, labels, sampled = reference.problem(0, n=n, c=8)
   devices = step.Devices(step.pick_devices(num_devices), 8)
