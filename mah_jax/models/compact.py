@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from mah_jax import errors
@@ -12,6 +13,16 @@ MIN_PIXELS = 8  # three poolings by two leave one pixel
 STEM_CHANNELS = 24
 
 _Conv = functools.partial(nn.Conv, use_bias=False, conv_general_dilated=conv_lib.convolve)
+
+
+def _pool(x: jax.Array) -> jax.Array:
+  """Maximum over 2x2 pixels: [b, h, w, ch] -> [b, h // 2, w // 2, ch].
+
+  nn.max_pool gives the same, but its gradient takes seven times as long on a CPU.
+  """
+  h, w = x.shape[1] // 2 * 2, x.shape[2] // 2 * 2
+  rows = jnp.maximum(x[:, 0:h:2], x[:, 1:h:2])
+  return jnp.maximum(rows[:, :, 0:w:2], rows[:, :, 1:w:2])
 
 
 class Block(nn.Module):
@@ -31,7 +42,7 @@ class Block(nn.Module):
     conv = functools.partial(_Conv, self.channels, (3, 3))
     norm = functools.partial(nn.BatchNorm, use_running_average=not train, momentum=0.9,
                              axis_name=self.axis_name)
-    x = nn.max_pool(conv(name='conv1')(x), (2, 2), (2, 2))
+    x = _pool(conv(name='conv1')(x))
     x = nn.gelu(norm(name='bn1')(x))
     x = conv(name='conv2')(x)
     return nn.gelu(norm(name='bn2')(x))
