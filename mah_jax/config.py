@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -18,7 +19,7 @@ def _flag(default: Any, doc: str, choices: tuple[str, ...] | None = None) -> Any
 class Config:
   """Every number a run depends on. Built once in main; passed, never imported.
 
-  The defaults are the authors' CIFAR-10 script, so that a profile states only its differences.
+  The defaults are the authors' CIFAR-10 script, but for the head weights, those of Table 1.
   """
   mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: restore the '
                     'newest checkpoint and evaluate it.', ('train', 'evaluate'))
@@ -43,7 +44,7 @@ class Config:
                        ('none', 'shift', 'flip_shift'))
   shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the original image.')
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
-  head_weights: tuple[float, ...] = _flag((4.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, '
+  head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, '
                                           'beta, 1 of Eq. 7).')
   gamma: float = _flag(200.0, 'Weight of the quantization loss (gamma of Eq. 7).')
   similarity: str = _flag('balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S '
@@ -70,7 +71,7 @@ class Config:
   num_devices: int = _flag(0, 'Devices to use; 0 takes all.')
   eval_every: int = _flag(1, 'Score the queries after every so many rounds; 0: at the end only.')
   checkpoint_every: int = _flag(1, 'Save a checkpoint after every so many rounds.')
-  max_to_keep: int = _flag(2, 'Newest checkpoints to keep; 2 or more survive a damaged one.')
+  max_to_keep: int = _flag(2, 'Newest checkpoints to keep, at least 2, so that one may be damaged.')
   seed: int = _flag(0, 'Seed of everything random but the split.')
 
   def __post_init__(self):
@@ -78,6 +79,9 @@ class Config:
       value, choices = getattr(self, field.name), field.metadata['choices']
       if choices and value not in choices:
         raise errors.UsageError(f'--{field.name}={value} is not one of {", ".join(choices)}.')
+      numbers = value if isinstance(value, tuple) else (value,)
+      if any(isinstance(x, float) and not math.isfinite(x) for x in numbers):
+        raise errors.UsageError(f'--{field.name}={text(value)} must be finite.')
     lengths = self.code_lengths
     if not lengths or min(lengths) < 1 or list(lengths) != sorted(set(lengths)):
       raise errors.UsageError(f'--code_lengths={text(lengths)} must be ascending positive '
@@ -86,12 +90,20 @@ class Config:
       raise errors.UsageError(f'--head_weights={text(self.head_weights)} needs one weight for '
                               f'each of --code_lengths={text(lengths)}.')
     self._check_at_least(1, 'width', 'dcc_sweeps', 'num_rounds', 'epochs_per_round',
-                         'batch_size', 'checkpoint_every', 'max_to_keep')
+                         'batch_size', 'checkpoint_every')
+    self._check_at_least(2, 'max_to_keep')
     self._check_at_least(0, 'image_size', 'shift_pixels', 'gamma', 'hold_codes_rounds',
                          'num_sampled', 'weight_decay', 'num_devices', 'eval_every', 'seed',
                          'split_seed')
-    if not 0 < self.crop <= 1:
-      raise errors.UsageError(f'--crop={self.crop} must be above 0 and at most 1.')
+    if max(self.seed, self.split_seed) >= 2**32:
+      raise errors.UsageError('--seed and --split_seed must be below 2^32.')
+    if not self.workdir:
+      raise errors.UsageError('--workdir needs the name of a folder.')
+    if min(self.lr_drop_rounds, default=0) < 0:
+      raise errors.UsageError(f'--lr_drop_rounds={text(self.lr_drop_rounds)} counts rounds '
+                              'from 0.')
+    if not 0.1 <= self.crop <= 1:
+      raise errors.UsageError(f'--crop={self.crop} must be from 0.1 to 1.')
     if not 0 <= self.momentum < 1:
       raise errors.UsageError(f'--momentum={self.momentum} must be from 0 to below 1.')
     if not self.learning_rate > 0 or min(self.head_weights) < 0 or max(self.head_weights) == 0:
@@ -129,7 +141,9 @@ def to_json(config: Config) -> dict[str, Any]:
 
 def text(value: Any) -> str:
   """A value as it is written in a flag."""
-  return ','.join(f'{x:.12g}' for x in value) if isinstance(value, (tuple, list)) else str(value)
+  if isinstance(value, (tuple, list)):
+    return ','.join(repr(x).removesuffix('.0') for x in value)
+  return str(value)
 
 
 def saved_flags(workdir: str | pathlib.Path) -> dict[str, Any] | None:
@@ -138,7 +152,7 @@ def saved_flags(workdir: str | pathlib.Path) -> dict[str, Any] | None:
   if not path.exists():
     return None
   try:
-    return json.loads(path.read_text())['flags']
-  except (ValueError, KeyError):
-    raise errors.InputError(f'{path} is damaged; remove it to go on with the run, with all '
-                            'its flags on the command line.') from None
+    return dict(json.loads(path.read_text())['flags'])
+  except (ValueError, KeyError, TypeError):
+    raise errors.InputError(f'{path} is damaged: remove it and give the training command '
+                            'again, which goes on with the run.') from None

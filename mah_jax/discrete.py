@@ -12,6 +12,9 @@ import numpy as np
 
 from mah_jax import similarity as similarity_lib
 
+RESTARTS = 16     # of the search for a codebook
+MAX_TAILS = 1024  # ways to lengthen a codeword that the search looks at
+
 
 def sign(x: jax.Array) -> jax.Array:
   """+1 where x >= 0, else -1: a code is never 0. Keeps shape and dtype."""
@@ -84,8 +87,8 @@ def descend(codes: jax.Array, pull: jax.Array, gram: jax.Array, *, sweeps: int) 
   return bits.T.astype(codes.dtype)
 
 
-def codebook(num_labels: int, code_lengths: Sequence[int], seed: int,
-             restarts: int = 16) -> tuple[np.ndarray, ...]:
+def codebook(num_labels: int, code_lengths: Sequence[int],
+             seed: int) -> tuple[np.ndarray, ...]:
   """Well-separated codewords for each length, ([L, c], ...) int8.
 
   A longer codeword begins with the shorter one, so that a cascade can pass it on. Each length
@@ -96,7 +99,7 @@ def codebook(num_labels: int, code_lengths: Sequence[int], seed: int,
   words = np.zeros((num_labels, 0), np.int8)
   books = []
   for c in code_lengths:
-    tries = [_extend(words, c, rng) for _ in range(restarts)]
+    tries = [_extend(words, c, rng) for _ in range(RESTARTS)]
     words = min(tries, key=lambda pair: pair[0])[1]
     books.append(words)
   return tuple(books)
@@ -106,10 +109,10 @@ def _extend(prefix: np.ndarray, c: int, rng: np.random.Generator) -> tuple[float
   """Adds bits to codewords [L, c0] by coordinate descent -> (energy, codewords [L, c])."""
   num_labels, c0 = prefix.shape
   added = c - c0
-  if added <= 10:
+  if 2**added <= MAX_TAILS:
     tails = np.array(np.meshgrid(*[[-1, 1]] * added)).reshape(added, -1).T.astype(np.int8)
   else:
-    tails = rng.choice(np.array([-1, 1], np.int8), (1024, added))
+    tails = rng.choice(np.array([-1, 1], np.int8), (MAX_TAILS, added))
   choice = rng.integers(len(tails), size=num_labels)
   apart = 0.25 ** ((c0 - prefix.astype(int) @ prefix.T) / 2)  # [L, L]
   between = 0.25 ** ((added - tails.astype(int) @ tails.T) / 2)  # [tails, tails]
@@ -127,4 +130,4 @@ def _extend(prefix: np.ndarray, c: int, rng: np.random.Generator) -> tuple[float
 
 def codes_from_labels(labels: np.ndarray, words: np.ndarray) -> np.ndarray:
   """Code of each row: the sign of the sum of its labels' codewords. [n, L], [L, c] -> [n, c]."""
-  return np.where(labels.astype(np.int32) @ words >= 0, 1, -1).astype(np.int8)
+  return np.asarray(sign(labels.astype(np.int32) @ words), np.int8)

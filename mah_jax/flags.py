@@ -27,6 +27,10 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   config = _parse(arguments or [f'--flagfile={QUICKSTART}'])
   if config.mode == 'evaluate':
     saved = config_lib.saved_flags(config.workdir) or {}
+    unknown = saved.keys() - {field.name for field in dataclasses.fields(config_lib.Config)}
+    if unknown:
+      raise errors.InputError(f'The run in {config.workdir} has flags that this version does '
+                              f'not know: {", ".join(sorted(unknown))}.')
     config = _parse([f'--{name}={config_lib.text(value)}' for name, value in saved.items()] +
                     list(arguments))
   return config
@@ -86,7 +90,7 @@ def expand(arguments: Sequence[str], inside: tuple[pathlib.Path, ...] = ()) -> l
     path = _find(value)
     if path in inside:
       raise errors.UsageError(f'flagfile {value} includes itself.')
-    lines = [line.strip() for line in path.read_text().splitlines()]
+    lines = [line.strip() for line in path.read_text(errors='replace').splitlines()]
     lines = [line for line in lines if line and not line.startswith(('#', '//'))]
     expanded += expand(lines, (*inside, path))
   return expanded
@@ -94,8 +98,10 @@ def expand(arguments: Sequence[str], inside: tuple[pathlib.Path, ...] = ()) -> l
 
 def _find(name: str) -> pathlib.Path:
   """The flagfile of this name, by path or among the package's launch files."""
-  places = [pathlib.Path(name).expanduser(),
-            *(folder / pathlib.Path(name).name for folder in LAUNCH_FOLDERS)]
+  path = pathlib.Path(name).expanduser()
+  places = [path]
+  if path.parent in (pathlib.Path(), pathlib.Path('launch')):
+    places += [folder / path.name for folder in LAUNCH_FOLDERS]
   for path in places:
     if path.is_file():
       return path.resolve()

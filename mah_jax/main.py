@@ -27,6 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     return _complain(error, 2)
   except (errors.InputError, OSError) as error:
     return _complain(error, 1)
+  except jax.errors.JaxRuntimeError as error:
+    if 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    return _complain('The devices have too little memory: lower --batch_size.', 1)
   return 0
 
 
@@ -38,7 +42,7 @@ def _cache_compilations():
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
 
 
-def _complain(error: Exception, code: int) -> int:
+def _complain(error: Exception | str, code: int) -> int:
   print(f'mah_jax: {error}', file=sys.stderr)
   return code
 

@@ -52,7 +52,7 @@ class StopRequest:
 
   def __init__(self):
     self.asked: int | None = None
-    self._deferred = False
+    self._deferred = self._explained = False
     self._before = {}
 
   def __enter__(self) -> StopRequest:
@@ -60,9 +60,11 @@ class StopRequest:
       self._before[number] = signal.signal(number, self._receive)
     return self
 
-  def __exit__(self, *unused):
+  def __exit__(self, kind, *unused):
     for number, handler in self._before.items():
       signal.signal(number, handler)
+    if kind is SystemExit and not self._explained:
+      say('Stopped; the same command goes on from the last checkpoint.')
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:
@@ -73,13 +75,14 @@ class StopRequest:
     finally:
       self._deferred = False
 
-  def leave(self, text: str):
-    """Ends the program: code 0 after SIGTERM, 130 after Ctrl-C."""
-    say(text)
+  def leave(self, text: str = ''):
+    """Ends the program, after a sentence of why: code 0 for SIGTERM, 130 for Ctrl-C."""
+    if text:
+      say(text)
+      self._explained = True
     raise SystemExit(0 if self.asked == signal.SIGTERM else 130)
 
-  def _receive(self, number, frame):
+  def _receive(self, number, frame):  # prints nothing: it may have interrupted a print
     again, self.asked = self.asked is not None, number
     if again or not self._deferred:
-      self.leave('Stopped; the same command goes on from the last checkpoint.')
-    say('Stopping after this step.')
+      self.leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import time
 from collections.abc import Sequence
@@ -32,29 +33,30 @@ def run(config: config_lib.Config):
 
 def _run(config, stop):
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
-  data = datasets.load(config.dataset, config.data_dir, config.split_seed)
   folder = runfolder.RunFolder(config.workdir)
-  if config.mode == 'train':
+  training = config.mode == 'train'
+  if training:
     folder.claim(config, _about(devices))
   else:
     folder.check_claimed()
+  data = datasets.load(config.dataset, config.data_dir, config.split_seed)
   experiment = experiment_lib.Experiment(config, data, devices)
-  checkpoints = checkpoint.Checkpoints(folder.checkpoints, config.max_to_keep)
-  start = _restore(config, experiment, folder, checkpoints)
-  if config.mode == 'train':
-    start = _train(config, experiment, folder, checkpoints, start, stop)
-  checkpoints.close()
-  _finish(config, experiment, folder, start.state, start.trained_seconds)
+  with contextlib.closing(checkpoint.Checkpoints(
+      folder.checkpoints, config.max_to_keep, read_only=not training)) as checkpoints:
+    trained = _restore(config, experiment, folder, checkpoints)
+    if training:
+      trained = _train(config, experiment, folder, checkpoints, trained, stop)
+  _finish(config, experiment, folder, trained)
 
 
-class Start(NamedTuple):
-  """Where a run begins or goes on: a new state, or what the newest whole checkpoint holds."""
+class Trained(NamedTuple):
+  """How far a run is: its state, the time it took, and the steps of a round that is not done."""
   state: step_lib.TrainState
-  trained_seconds: float = 0.0
+  seconds: float = 0.0
   history: Sequence[dict[str, float]] = ()
 
 
-def _restore(config, experiment, folder, checkpoints) -> Start:
+def _restore(config, experiment, folder, checkpoints) -> Trained:
   """The newest whole checkpoint, or a new state where there is none."""
   step, reports = checkpoints.newest()
   for report in reports:
@@ -63,7 +65,7 @@ def _restore(config, experiment, folder, checkpoints) -> Start:
   if step is None:
     if config.mode == 'evaluate':
       raise errors.InputError(f'{folder.path} has no checkpoint to evaluate; train first.')
-    return Start(state)
+    return Trained(state)
   meta = checkpoints.meta(step)
   folder.check_same(config, meta['flags'])
   state = checkpoints.restore(step, state)
@@ -72,15 +74,18 @@ def _restore(config, experiment, folder, checkpoints) -> Start:
                             'of its codes: go on training first.')
   rounds = step // experiment.plan.steps_per_round
   progress.say(f'Restored {folder.path} after {step} steps, {rounds} rounds done.')
-  return Start(state, meta['trained_seconds'], meta['history'])
+  return Trained(state, meta['seconds'], meta['history'])
 
 
-def _train(config, experiment, folder, checkpoints, start, stop) -> Start:
+def _train(config, experiment, folder, checkpoints, trained, stop) -> Trained:
   """Fits round after round, scoring and saving; leaves the program when asked to stop."""
-  plan, state, began = experiment.plan, start.state, time.monotonic()
+  plan, state, began = experiment.plan, trained.state, time.monotonic()
   first = int(state.step) // plan.steps_per_round
-  folder.keep_rounds(first)
   total = plan.num_rounds * plan.steps_per_round
+  if int(state.step) > total:
+    raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
+                            f'past {first} rounds already.')
+  folder.keep_rounds(first)
   with progress.bar(total, 'training', done=int(state.step)) as bar, stop.deferred():
 
     def on_step():
@@ -94,37 +99,36 @@ def _train(config, experiment, folder, checkpoints, start, stop) -> Start:
     for pause in loop.fit(
         state, plan, experiment.method, devices=experiment.devices,
         train_step=experiment.train_step, take=experiment.take_database,
-        encode=experiment.encode, key=experiment.key, on_step=on_step, history=start.history):
+        encode=experiment.encode, key=experiment.key, on_step=on_step,
+        history=trained.history):
       state, done = pause.state, pause.round + 1
       last = done == plan.num_rounds
       if pause.finished:
         line = _round_line(pause, config)
         if last or config.eval_every and done % config.eval_every == 0:
-          scores = _learned(experiment, state)
+          scores = _scores(experiment, experiment.query_codes(state), state.codes)
           # Before the checkpoint: a round is never saved without its line.
-          folder.add_round({'round': pause.round, 'losses': pause.metrics, 'metrics': scores,
-                            'seconds': round(start.trained_seconds + seconds(), 3)})
+          folder.add_round({'round': done, 'losses': pause.metrics, 'metrics': scores,
+                            'seconds': round(trained.seconds + seconds(), 3)})
           line += _score_text(scores)
         left = seconds() / (done - first) * (plan.num_rounds - done)
         progress.say(f'{line}  {progress.clock(left)} left')
       if stop.asked or last or done % config.checkpoint_every == 0:
         checkpoints.save(state, {
-            'flags': config_lib.to_json(config),
-            'trained_seconds': start.trained_seconds + seconds(),
+            'flags': config_lib.to_json(config), 'seconds': trained.seconds + seconds(),
             'history': [] if pause.finished else pause.history})
+    checkpoints.wait()
     if stop.asked:
-      checkpoints.close()
       stop.leave(f'Stopped and saved in {folder.path}; the same command goes on from here.')
-  return Start(state, start.trained_seconds + time.monotonic() - began)
+  return Trained(state, trained.seconds + time.monotonic() - began)
 
 
-def _learned(experiment, state) -> dict[str, dict[str, Any]]:
+def _scores(experiment, queries, learned) -> dict[str, dict[str, Any]]:
   """Scores of the learned database codes and their codebooks, by code length."""
-  database = tuple(np.asarray(b) for b in state.codes)
-  scores = experiment.scores(experiment.query_codes(state), database)
-  return {str(b.shape[1]): {'learned': s,
+  learned = [np.asarray(b) for b in learned]
+  return {str(b.shape[1]): {'learned': scores,
                             'codebook': metrics_lib.codebook(b, experiment.labels)}
-          for b, s in zip(database, scores)}
+          for b, scores in zip(learned, experiment.scores(queries, learned))}
 
 
 def _round_line(pause, config) -> str:
@@ -141,22 +145,18 @@ def _score_text(scores) -> str:
   return f'  codewords {codewords}  map {maps}'
 
 
-def _finish(config, experiment, folder, state, trained_seconds):
+def _finish(config, experiment, folder, trained):
   """Scores learned and encoded codes, writes everything, prints the table."""
-  started = time.monotonic()
+  began = time.monotonic()
   split = experiment.data.protocol
-  learned = tuple(np.asarray(b) for b in state.codes)
-  queries = experiment.query_codes(state)
-  encoded = experiment.database_codes(state)
-  scores = {
-      str(c): {'learned': by_learned, 'encoded': by_encoded,
-               'codebook': metrics_lib.codebook(b, experiment.labels)}
-      for c, b, by_learned, by_encoded in zip(
-          config.code_lengths, learned, experiment.scores(queries, learned),
-          experiment.scores(queries, encoded))}
-  for c, q, b in zip(config.code_lengths, queries, learned):
+  queries = experiment.query_codes(trained.state)
+  encoded = experiment.database_codes(trained.state)
+  scores = _scores(experiment, queries, trained.state.codes)
+  for by_length, by_network in zip(scores.values(), experiment.scores(queries, encoded)):
+    by_length['encoded'] = by_network
+  for c, q, b in zip(config.code_lengths, queries, trained.state.codes):
     folder.write_codes(f'queries_{c}', q)
-    folder.write_codes(f'database_{c}', b)
+    folder.write_codes(f'database_{c}', np.asarray(b))
   folder.write_codes('query_labels', experiment.data.labels[split.queries])
   folder.write_codes('database_labels', experiment.labels)
   results = {
@@ -164,13 +164,14 @@ def _finish(config, experiment, folder, state, trained_seconds):
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
                    'database': len(split.database)},
       'seed': config.seed, 'code_lengths': list(config.code_lengths), 'metrics': scores,
-      'timing': {'train_seconds': round(trained_seconds, 3),
-                 'evaluate_seconds': round(time.monotonic() - started, 3)}}
+      'timing': {'train_seconds': round(trained.seconds, 3),
+                 'evaluate_seconds': round(time.monotonic() - began, 3)}}
   folder.write_results(results)
-  progress.say(f'\n{runfolder.table(results, experiment_lib.TOP_K)}')
-  if len(split.database) < experiment_lib.TOP_K:
-    progress.say(f'The database has {len(split.database)} rows, fewer than {experiment_lib.TOP_K}: '
-                 f'precision@{experiment_lib.TOP_K} is the share of relevant rows in all of it.')
+  k = experiment_lib.TOP_K
+  progress.say(f'\n{runfolder.table(results, k)}')
+  if len(split.database) < k:
+    progress.say(f'The database has {len(split.database)} rows, fewer than {k}: precision@{k} '
+                 'is the share of relevant rows in all of it.')
   progress.say(f'Written to {folder.path}.')
 
 

@@ -25,11 +25,13 @@ class RunFolder:
     self.checkpoints = self.path / 'checkpoints'
 
   def claim(self, config: config_lib.Config, about: dict[str, Any]):
-    """Makes the folder this run's; refuses one that belongs to another run."""
+    """Makes the folder this run's; refuses one that holds anything of another run."""
     saved = config_lib.saved_flags(self.path)
-    if saved is not None:
+    if saved is not None and (any(self.checkpoints.glob('*')) or
+                              (self.path / 'results.json').exists()):
       self.check_same(config, saved)
     try:
+      self.checkpoints.mkdir(parents=True, exist_ok=True)
       self._write('config.json', _json({'flags': config_lib.to_json(config), **about}))
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
@@ -48,12 +50,16 @@ class RunFolder:
                               f'{"; ".join(different)}. Choose another --workdir.')
 
   def keep_rounds(self, rounds: int):
-    """Drops the lines of metrics.jsonl from round number `rounds` on; they come again."""
+    """Drops the lines of metrics.jsonl after round number `rounds`; they come again."""
     path = self.path / 'metrics.jsonl'
     if path.exists():
-      lines = [line for line in path.read_text().splitlines(keepends=True)
-               if line.endswith('\n') and json.loads(line)['round'] < rounds]
-      self._write(path.name, ''.join(lines).encode())
+      whole = [line for line in path.read_text().splitlines(keepends=True)
+               if line.endswith('\n')]  # the last one may have been cut off
+      try:
+        kept = [line for line in whole if json.loads(line)['round'] <= rounds]
+      except (ValueError, KeyError, TypeError):
+        raise errors.InputError(f'{path} is damaged: remove it to go on with the run.') from None
+      self._write(path.name, ''.join(kept).encode())
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""

@@ -107,15 +107,25 @@ def test_truncated_and_missing_files_are_seen(saved):
     path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_replaced_when_its_step_comes_again(saved):
+@pytest.mark.parametrize('number', [15, 20, 25])
+def test_a_damaged_checkpoint_gives_way_to_the_next_one_saved(saved, number):
   (saved / '20' / checkpoint.SEAL).unlink()
   checkpoints = checkpoint.Checkpoints(saved, max_to_keep=2)
   assert checkpoints.newest()[0] == 10
-  checkpoints.save(_state(7.0, 20), META)
+  checkpoints.save(_state(7.0, number), META)
   checkpoints.wait()
-  assert checkpoints.newest() == (20, [])
-  _assert_equal(checkpoints.restore(20, _state(0.0, 3)), _state(7.0, 20))
+  assert checkpoints.newest() == (number, [])
+  _assert_equal(checkpoints.restore(number, _state(0.0, 3)), _state(7.0, number))
   checkpoints.close()
+
+
+def test_reading_only_leaves_unfinished_saves_of_others_alone(saved):
+  unfinished = saved / '30.orbax-checkpoint-tmp'
+  unfinished.mkdir()
+  checkpoints = checkpoint.Checkpoints(saved, max_to_keep=2, read_only=True)
+  assert checkpoints.newest() == (20, [])
+  checkpoints.close()
+  assert unfinished.exists()
 
 
 def test_no_whole_checkpoint_left_is_said_and_nothing_deleted(saved):
@@ -137,7 +147,7 @@ def test_a_first_checkpoint_cut_off_while_saved_means_a_new_start(saved):
 def test_a_stopped_run_goes_on_to_the_same_end(tmp_path):
   """Stopped in the middle of an epoch, saved, restored on new objects: bit-identical."""
   settings = {'num_rounds': 3, 'epochs_per_round': 2, 'code_update': 'epoch'}
-  whole = toy.fit(toy.make(**settings))[-1]
+  whole = toy.fit(toy.make(**settings))
   for stop_at in (1, 3, 8):  # in an epoch, at the end of an epoch, in the second round
     folder = tmp_path / str(stop_at)
     answers = iter([False] * (stop_at - 1) + [True])
@@ -149,4 +159,6 @@ def test_a_stopped_run_goes_on_to_the_same_end(tmp_path):
     made = toy.make(**settings)
     state = checkpoints.restore(stop_at, made.new_state())
     checkpoints.close()
-    _assert_equal(toy.fit(made, state)[-1].state, whole.state)
+    resumed = toy.fit(made, state, history=() if pause.finished else pause.history)
+    _assert_equal(resumed[-1].state, whole[-1].state)
+    assert [p.metrics for p in resumed] == [p.metrics for p in whole][-len(resumed):]

@@ -84,7 +84,7 @@ def test_held_codes_stay_and_others_change():
 
 @pytest.mark.parametrize('kind', ['training', 'fresh'])
 def test_codes_are_updated_by_dcc_with_the_right_embeddings(kind):
-  made = toy.make(num_rounds=1, code_embeddings=kind, shuffle=False)
+  made = toy.make(2, num_rounds=1, code_embeddings=kind, shuffle=False)
   key = jax.random.fold_in(jax.random.fold_in(made.key, loop.SAMPLE), 0)
   start = made.method.init_codes()
   state = toy.fit(made)[-1].state
@@ -96,8 +96,14 @@ def test_codes_are_updated_by_dcc_with_the_right_embeddings(kind):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_round():
-  with pytest.raises(errors.InputError, match=r'(nan|inf) in round 0.*--learning_rate'):
+  with pytest.raises(errors.InputError, match=r'not finite in round 1.*--learning_rate'):
     toy.fit(toy.make(learning_rate=1e30))
+
+
+def test_a_network_that_breaks_in_the_last_step_of_a_round_is_not_handed_out():
+  """One step a round: its loss is still finite, its parameters are not."""
+  with pytest.raises(errors.InputError, match='round 1'):
+    toy.fit(toy.make(learning_rate=1e38, num_sampled=64))
 
 
 def test_equal_seeds_give_equal_bits_and_others_do_not():

@@ -28,10 +28,11 @@ def test_a_short_job_leaves_no_line(capsys):
 
 
 @pytest.mark.parametrize('number, code', [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_leaves_at_once_with_its_code(number, code):
-  with progress.StopRequest(), pytest.raises(SystemExit) as caught:
+def test_a_signal_leaves_at_once_with_its_code(number, code, capsys):
+  with pytest.raises(SystemExit) as caught, progress.StopRequest():
     os.kill(os.getpid(), number)
   assert caught.value.code == code
+  assert 'the same command goes on' in capsys.readouterr().out
 
 
 def test_a_deferred_signal_is_only_noted_and_a_second_one_leaves():

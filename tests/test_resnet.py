@@ -174,5 +174,5 @@ def test_statistics_are_those_of_all_devices():
 def test_mistakes_are_named():
   with pytest.raises(errors.UsageError, match='--feature=logit is unknown.*pooled'):
     shapes_of(resnet.ResNet(feature='logit'), (1, 32, 32, 3))
-  with pytest.raises(errors.InputError, match=r'\(1, 32, 32, 1\).*three times'):
+  with pytest.raises(errors.UsageError, match=r'\(1, 32, 32, 1\).*--backbone=compact'):
     shapes_of(resnet.ResNet(), (1, 32, 32, 1))

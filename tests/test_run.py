@@ -3,19 +3,25 @@
 import json
 import os
 import pathlib
+import random
+import shutil
 import signal
 import subprocess
 import sys
+import time
 
+import cifar10_layouts
 import jax
 import numpy as np
 import pytest
 
 from mah_jax import main
+from mah_jax.data import cifar10
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
 
 ROOT = pathlib.Path(__file__).parents[1]
+KILLS = int(os.environ.get('MAH_JAX_KILLS', 3))  # each costs a start of the program
 FLAGS = ['--flagfile=launch/quickstart.cfg', '--width=4', '--batch_size=256', '--num_rounds=3',
          '--epochs_per_round=1', '--hold_codes_rounds=1', '--code_lengths=4,8',
          '--head_weights=0.3,0.02', '--num_sampled=600', '--num_devices=1']
@@ -65,7 +71,7 @@ def test_the_run_folder_is_complete(finished):
   for c in ('4', '8'):
     assert set(results['metrics'][c]) == {'learned', 'encoded', 'codebook'}
     assert set(results['metrics'][c]['codebook']) == {'distinct', 'min_distance', 'bit_balance'}
-  assert [line['round'] for line in _rounds(finished)] == [0, 1, 2]
+  assert [line['round'] for line in _rounds(finished)] == [1, 2, 3]
   assert not list(finished.rglob('*.part'))
 
 
@@ -82,13 +88,18 @@ def test_the_written_codes_give_the_written_scores(finished):
     assert last == scores
 
 
-def test_evaluate_restores_and_scores_the_same(finished, capsys):
-  before = _results(finished)
-  (finished / 'results.json').unlink()
-  assert main.main(['--mode=evaluate', f'--workdir={finished}', '--num_devices=2']) == 0
-  after = _results(finished)
-  assert after['metrics']['4']['learned'] == pytest.approx(
-      before['metrics']['4']['learned'], abs=1e-3)
+def _assert_close_scores(one, two):
+  for c, kinds in _results(one)['metrics'].items():
+    for kind, scores in kinds.items():
+      assert scores == pytest.approx(_results(two)['metrics'][c][kind], abs=1e-3)
+
+
+def test_evaluate_restores_and_scores_the_same(finished, tmp_path, capsys):
+  copy = tmp_path / 'copy'
+  shutil.copytree(finished, copy)
+  (copy / 'results.json').unlink()
+  assert main.main(['--mode=evaluate', f'--workdir={copy}', '--num_devices=2']) == 0
+  _assert_close_scores(copy, finished)
   printed = capsys.readouterr().out
   assert 'map_database_order' in printed and 'precision@5000' in printed
 
@@ -105,6 +116,31 @@ def test_more_rounds_go_on_from_the_last(finished, tmp_path, capsys):
   assert _command(tmp_path / 'short') == 0
   assert 'Restored' in capsys.readouterr().out
   _assert_same_run(finished, tmp_path / 'short')
+
+
+def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
+  assert _command(tmp_path / 'run', '--num_rounds=1', '--num_devices=4') == 0
+  assert _command(tmp_path / 'run', '--num_devices=2') == 0
+  _assert_close_scores(tmp_path / 'run', finished)
+
+
+def test_rounds_are_scored_and_saved_as_often_as_asked(finished, tmp_path):
+  workdir = tmp_path / 'run'
+  assert _command(workdir, '--eval_every=2', '--checkpoint_every=2') == 0
+  assert [line['round'] for line in _rounds(workdir)] == [2, 3]
+  steps = sorted(int(path.name) for path in (workdir / 'checkpoints').iterdir())
+  assert steps == [6, 9]  # three steps a round
+  assert _results(workdir)['metrics'] == _results(finished)['metrics']
+
+
+def test_fewer_rounds_than_are_done_are_refused(finished, capsys):
+  assert _command(finished, '--num_rounds=2') == 2
+  assert 'past 3 rounds' in capsys.readouterr().err
+
+
+def test_a_mistake_does_not_claim_the_folder(tmp_path, capsys):
+  assert _command(tmp_path / 'run', '--feature=logits') == 2
+  assert _command(tmp_path / 'run', '--num_rounds=1') == 0
 
 
 def test_a_damaged_newest_checkpoint_is_reported_and_the_run_ends_the_same(
@@ -151,13 +187,16 @@ def test_killed_and_stopped_runs_end_as_the_uninterrupted_one(tmp_path):
   process = _start(whole)
   assert process.wait(120) == 0, process.stdout.read()
 
-  process = _start(broken)
-  _wait_for(process, 'round 2/6')
-  process.kill()
-  process.wait()
+  rng = random.Random(0)
+  for i in range(KILLS):
+    process = _start(broken)
+    _wait_for(process, f'round {i % 5 + 1}/6' if i < 3 else 'Restored')
+    time.sleep(rng.uniform(0, 0.3))
+    process.kill()
+    process.wait()
 
   process = _start(broken)
-  _wait_for(process, 'round 4/6')
+  _wait_for(process, 'Restored')
   process.send_signal(signal.SIGTERM)
   output = process.stdout.read()
   assert process.wait(60) == 0
@@ -173,7 +212,7 @@ def test_killed_and_stopped_runs_end_as_the_uninterrupted_one(tmp_path):
 def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
   assert _command(tmp_path / 'run', '--learning_rate=1e30') == 1
   error = capsys.readouterr().err.strip()
-  assert 'round 0' in error and len(error.splitlines()) == 1
+  assert 'round 1' in error and len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize('arguments, code, words', [
@@ -183,7 +222,8 @@ def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
     (['--num_devices=99'], 2, '--num_devices=99'),
     (['--num_devices=8', '--batch_size=12'], 2, 'multiple of 8'),
     (['--dataset=cifar10', '--data_dir=nowhere'], 1, 'mah_jax.data.fetch cifar10'),
-    (['--mode=evaluate', '--workdir=nowhere'], 1, 'nowhere'),
+    (['--dataset=cifar10', '--mode=evaluate', '--workdir=nowhere'], 1, 'nowhere is not a run'),
+    (['--backbone=resnet50'], 2, '--backbone=compact'),
     (['--normalize=imagenet'], 2, '--normalize=dataset'),
     (['--feature=logits'], 2, '--feature=pooled'),
     (['--image_size=4'], 2, '--image_size=8'),
@@ -210,6 +250,29 @@ def test_images_that_are_not_numbers_are_refused(tmp_path, capsys, monkeypatch):
   monkeypatch.setitem(datasets.SPECS, 'digits', spec._replace(load=load))
   assert _command(tmp_path / 'run') == 1
   assert 'row 5' in capsys.readouterr().err
+
+
+def test_the_quickstart_reaches_its_scores(tmp_path):
+  assert main.main(['--flagfile=launch/quickstart.cfg', '--num_devices=1',
+                    f'--workdir={tmp_path / "run"}']) == 0
+  scores = _results(tmp_path / 'run')['metrics']
+  assert scores['8']['learned']['map'] >= 0.95
+  assert scores['4']['learned']['map'] >= 0.90
+  assert [s['codebook']['distinct'] for s in scores.values()] == [10, 10, 10]
+
+
+def test_resnet50_runs_through_on_files_of_cifar10(tmp_path, monkeypatch):
+  """launch/cifar_mah2.cfg on a tiny dataset in the official layout, one round."""
+  monkeypatch.setattr(cifar10, 'ROWS_PER_FILE', 200)
+  monkeypatch.setattr(cifar10_layouts, 'ROWS', 200)
+  cifar10_layouts.write('binary files', tmp_path / 'data')
+  assert main.main([
+      '--flagfile=launch/cifar_mah2.cfg', f'--data_dir={tmp_path / "data"}', '--num_rounds=1',
+      '--epochs_per_round=1', '--num_sampled=64', '--image_size=32', '--num_devices=2',
+      f'--workdir={tmp_path / "run"}']) == 0
+  results = _results(tmp_path / 'run')
+  assert results['protocol']['queries'] == 1000 and results['protocol']['database'] == 200
+  assert set(results['metrics']) == {'4', '6', '8'}
 
 
 def test_help_needs_nothing_else(capsys):

@@ -39,9 +39,11 @@ def make(num_devices=1, rows=400, **changes) -> experiment.Experiment:
   return experiment.Experiment(made, dataset(rows), devices)
 
 
-def fit(made: experiment.Experiment, state=None, on_step=lambda: False) -> list[loop.Pause]:
+def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
+        history=()) -> list[loop.Pause]:
   """All pauses of training from a state, or from the start."""
   state = state or made.new_state()
   return list(loop.fit(
       state, made.plan, made.method, devices=made.devices, train_step=made.train_step,
-      take=made.take_database, encode=made.encode, key=made.key, on_step=on_step))
+      take=made.take_database, encode=made.encode, key=made.key, on_step=on_step,
+      history=history))

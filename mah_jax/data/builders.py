@@ -88,9 +88,11 @@ def read(folder: pathlib.Path) -> cifar10.Arrays:
     parts = [_read_split(builder, split) for split in ('train', 'test')]
   # A damaged folder makes TFDS and its file reader raise many unrelated types.
   except Exception as error:
-    raise cifar10.damaged(
-        folder, f'cannot be read as {FORMAT} with the splits train and test and the '
-        f'features image and label ({type(error).__name__}: {error})') from error
+    problem = ' '.join(f'{type(error).__name__}: {error}'.split())
+    raise errors.InputError(
+        f'{folder} cannot be read as {FORMAT} with the splits train and test and the features '
+        f'image and label ({problem}): run {cifar10.FETCH} --source=tfds with another '
+        '--data_dir.') from error
   found = [len(labels) for _, labels in parts]
   expected = [5 * cifar10.ROWS_PER_FILE, cifar10.ROWS_PER_FILE]
   if found != expected:

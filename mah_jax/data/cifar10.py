@@ -142,8 +142,9 @@ def _assemble(
     images[block] = planes.reshape(-1, *PLANES).transpose(0, 2, 3, 1)
     missing = [other for other in missing if other != name]
   if missing:
-    raise damaged(path, f'lacks {", ".join(missing)} ({len(layout.files) - len(missing)} '
-                  f'of {len(layout.files)} files found)')
+    raise errors.InputError(
+        f'{path} lacks {", ".join(missing)} of the {len(layout.files)} files of CIFAR-10: add '
+        f'them, or run {FETCH} with a --data_dir that has none of them.')
   return images, one_hot(labels)
 
 

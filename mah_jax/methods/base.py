@@ -16,7 +16,7 @@ class DeepMethod(NamedTuple):
 
   init_codes: () -> database codes before training, ([n, c] int8, ...).
   targets: (codes, sampled rows [m]) -> a pytree: what the loss needs of the database. It is
-    computed after each update of the codes, so a step's cost does not grow with n.
+    computed before each epoch, so that a step's cost does not grow with n.
   loss: (embeddings ([b, c], ...), targets, positions [b] among the sampled rows) -> loss per
     image [b] and its named terms {name: [b]}.
   update_codes: (codes, embeddings ([m, c], ...), sampled rows [m], over_rows) -> codes.

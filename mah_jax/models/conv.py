@@ -31,7 +31,9 @@ def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
   side = min((size + sum(pad) - width) // stride + 1
              for size, pad, width, stride in zip(x.shape[1:3], pads, k, strides))
   small = side <= SMALL_OUTPUT or k[0] * k[1] * x.shape[3] <= SMALL_PATCH
-  if small and jax.default_backend() == 'cpu':
+  plain = kernel.shape[2] == x.shape[3] and all(
+      set(options.get(name) or (1,)) == {1} for name in ('lhs_dilation', 'rhs_dilation'))
+  if small and plain and jax.default_backend() == 'cpu':
     return _by_patches(x, kernel, strides, pads)
   return jax.lax.conv_general_dilated(x, kernel, strides, padding, **options)
 

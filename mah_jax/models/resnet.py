@@ -93,9 +93,9 @@ class ResNet(nn.Module):
       raise errors.UsageError(
           f'--feature={self.feature} is unknown; use one of {", ".join(FEATURES)}.')
     if images.ndim != 4 or images.shape[-1] != 3:
-      raise errors.InputError(
-          f'A ResNet reads RGB images [b, h, w, 3], not the shape {images.shape}; '
-          'repeat a single channel three times.')
+      raise errors.UsageError(
+          f'A ResNet reads RGB images [b, h, w, 3], not the shape {images.shape}: use '
+          '--backbone=compact.')
     x = _conv(64, 7, 2, 'conv1')(images)
     x = nn.relu(_norm(train, self.axis_name, 'bn1')(x))
     x = nn.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))

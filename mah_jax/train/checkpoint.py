@@ -24,19 +24,20 @@ class Checkpoints:
   sha256 of each of its files. One that is unsealed or differs from its seal is passed over.
   """
 
-  def __init__(self, folder: pathlib.Path, max_to_keep: int):
+  def __init__(self, folder: pathlib.Path, max_to_keep: int, read_only: bool = False):
     self._folder = folder.absolute()
     policy = ocp.checkpoint_managers.LatestN(max_to_keep)
     self._manager = ocp.CheckpointManager(self._folder, options=ocp.CheckpointManagerOptions(
-        preservation_policy=policy, cleanup_tmp_directories=True))
+        preservation_policy=policy, cleanup_tmp_directories=True, read_only=read_only))
     self._unsealed: int | None = None
 
   def save(self, state: step_lib.TrainState, meta: dict[str, Any]):
     """Starts saving the state with JSON `meta`; returns as soon as the state may change."""
     self.wait()
     step = int(state.step)
-    if step in self._manager.all_steps():  # passed over at restore, so of no use
-      self._manager.delete(step)
+    for old in self._manager.all_steps():
+      if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
+        self._manager.delete(old)
     self._manager.save(step, args=ocp.args.Composite(
         state=ocp.args.StandardSave(_tree(state)), meta=ocp.args.JsonSave(meta)))
     self._unsealed = step

@@ -34,7 +34,11 @@ class TrainState(train_state.TrainState):
 
 def pick_devices(num_devices: int) -> list[jax.Device]:
   """The first `num_devices` devices; 0 means all."""
-  found = jax.local_devices()
+  try:
+    found = jax.local_devices()
+  except (RuntimeError, AssertionError) as error:
+    raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
+                            'the variable JAX_PLATFORMS.') from error
   if num_devices > len(found):
     raise errors.UsageError(
         f'--num_devices={num_devices}, but this machine has {len(found)} ({found[0].platform}). '
