@@ -73,6 +73,18 @@ def test_training_learns_and_pauses_after_each_round():
   assert scores[1]['map'] > 0.9
 
 
+def test_each_round_draws_rows_anew_and_each_epoch_reorders_them():
+  made = toy.make(num_rounds=2, epochs_per_round=2)
+  take, rows = made.take_database, []
+  made.take_database = lambda row: rows.append(row) or take(row)
+  toy.fit(made)
+  epochs = np.stack(rows).reshape(4, -1)[:, :150]  # three batches of 64, the last filled up
+  drawn = [set(epoch.tolist()) for epoch in epochs]
+  assert len(drawn[0]) == 150
+  assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
+  assert not np.array_equal(epochs[0], epochs[1])
+
+
 def test_held_codes_stay_and_others_change():
   start = toy.make(code_init='random').method.init_codes()
   held = toy.fit(toy.make(code_init='random', hold_codes_rounds=2))[-1].state.codes

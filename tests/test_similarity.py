@@ -17,6 +17,12 @@ def test_groups_are_the_distinct_label_sets(num_labels):
   np.testing.assert_array_equal(groups.degree[groups.of_row], related.sum(axis=1))
 
 
+def test_every_label_is_told_from_every_other():
+  labels = np.concatenate([np.eye(40), np.eye(40) + np.roll(np.eye(40), 1, axis=1)])
+  groups = similarity.group_rows(labels.astype(np.uint8))
+  assert len(np.unique(groups.of_row)) == 80
+
+
 def test_a_row_without_labels_is_similar_to_nothing():
   groups = similarity.group_rows(np.array([[0, 0], [1, 0], [1, 1], [0, 0]]))
   assert groups.degree[groups.of_row].tolist() == [0, 2, 2, 0]
