@@ -11,7 +11,7 @@ def similarity(labels, sampled, kind):
 
 
 def dcc(codes, embeddings, labels, sampled, gamma, kind):
-  """The V step as METHODS writes it: one sweep, with the whole of S."""
+  """The V step of ADSH and MAH as published: one sweep, with the whole of S."""
   v, u = codes.astype(np.float64), embeddings.astype(np.float64)
   n, c = v.shape
   bar_u = np.zeros((n, c))
