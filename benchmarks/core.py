@@ -77,14 +77,14 @@ def make_step(n, m):
   devices = step.Devices(jax.local_devices()[:1], settings.batch_size)
   network = models.make_network('compact', 'cascaded', settings.code_lengths, feature='pooled',
                                 width=16, axis_name=step.AXIS)
-  prepare = pipeline.make_prepare(image_size=0, crop=1.0, mean=(0.5,), std=(0.5,),
+  prepare = pipeline.make_prepare(pipeline.Pixels(8, 1, (0.5,), (0.5,)), crop=1.0,
                                   augment='none', shift_pixels=0)
   optimizer = loop.make_optimizer(100, learning_rate=0.01, momentum=0.9, weight_decay=5e-4,
                                   drop_rounds=())
   state = devices.replicate(step.make_state(
       network, optimizer, method.init_codes(), (8, 8, 1), m, key=jax.random.key(0),
       init_key=jax.random.key(1)))
-  take = step.make_take(devices, rng.integers(0, 256, (n, 8, 8, 1)).astype(np.uint8))
+  feed = step.make_feed(devices, rng.integers(0, 256, (n, 8, 8, 1)).astype(np.uint8))
   train_step = step.make_train_step(devices, prepare, method.loss)
   sampled = pipeline.sample(jax.random.key(2), n, m)
   targets = devices.replicate(method.targets(state.codes, sampled))
@@ -92,7 +92,7 @@ def make_step(n, m):
 
   def one_step():
     nonlocal state
-    state, metrics = train_step(state, targets, take(batch.row), devices.shard(batch))
+    state, metrics = train_step(state, targets, next(feed([batch.row])), devices.shard(batch))
     return metrics
 
   return one_step

@@ -22,24 +22,43 @@ class Config:
   The defaults are the authors' CIFAR-10 script, but for the head weights, those of Table 1.
   """
   mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: restore the '
-                    'newest checkpoint and evaluate it.', ('train', 'evaluate'))
+                    'newest checkpoint and evaluate it. encode: restore it and turn --images '
+                    'into codes.', ('train', 'evaluate', 'encode'))
   method: str = _flag('mah', 'Hashing method.', ('mah',))
   heads: str = _flag('cascaded', 'Structure of the heads: flat is MAH-1 (Eq. 2), cascaded is '
                      'MAH-2 (Eq. 3).', ('flat', 'cascaded'))
-  dataset: str = _flag('cifar10', 'Dataset.', ('digits', 'cifar10'))
-  data_dir: str = _flag('data', 'Folder of the dataset\'s files.')
+  dataset: str = _flag('cifar10', 'Dataset; folder is any folder of labelled images.',
+                       ('digits', 'cifar10', 'mirflickr', 'nuswide', 'folder'))
+  data_dir: str = _flag('data', 'Folder of the dataset\'s files. For --dataset=folder: a folder '
+                        'with a sub-folder of images for each class, or a CSV file of lines '
+                        'file,label1;label2 (also found as labels.csv in the folder).')
   workdir: str = _flag('runs/default', 'Run folder: settings, scores, codes and checkpoints. The '
                        'same command on the same folder resumes.')
+  images: str = _flag('', 'Folder of images for --mode=encode.')
+  output: str = _flag('', 'Folder for the codes of --images; empty: encoded/ in --workdir.')
+  protocol: str = _flag('', 'Name of the split into queries and database; empty: the paper\'s. '
+                        'mirflickr-1700-queries and nuswide-2100-queries have the authors\' sizes.')
+  query_fraction: float = _flag(0.1, 'Share of each class that becomes queries (folder only).')
+  query_list: str = _flag('', 'File with the names of the query images, one a line, instead of a '
+                          'random draw (folder, mirflickr, nuswide).')
   split_seed: int = _flag(0, 'Seed of the split into queries and database.')
   backbone: str = _flag('resnet50', 'Feature network f(x; Theta_E).',
-                        ('resnet50', 'resnet50_v1', 'compact'))
-  feature: str = _flag('pooled', 'What the heads read: the pooled feature (ResNet-50: 2048) or '
-                       'the 1000 logits (D of the paper).', ('pooled', 'logits'))
+                        ('resnet18', 'resnet34', 'resnet50', 'resnet50_v1', 'alexnet', 'vgg11',
+                         'vgg16', 'compact'))
+  pretrained: str = _flag('', 'Weights that the backbone starts from: a torchvision .pth or '
+                          '.safetensors, a Keras ResNet-50 in TensorFlow.js format, or the folder '
+                          'of a run. Empty: random.')
+  feature: str = _flag('pooled', 'What the heads read: the pooled feature (ResNet-50: 2048, '
+                       'AlexNet and VGG: 4096) or the 1000 logits (D of the paper).',
+                       ('pooled', 'logits'))
   width: int = _flag(64, 'Channels of the first block of the compact backbone.')
   image_size: int = _flag(224, 'Side in pixels of what the network sees; 0 keeps the images\' own.')
   crop: float = _flag(0.875, 'Share of the resized image\'s side that is kept, from its centre.')
   normalize: str = _flag('imagenet', 'Pixel mean and deviation: those of ImageNet or of the '
-                         'dataset.', ('imagenet', 'dataset'))
+                         'dataset; --pretrained weights bring their own instead.',
+                         ('imagenet', 'dataset'))
+  resident_mb: int = _flag(1024, 'Photographs of a set that has at most so many megabytes when '
+                           'decoded are kept on the devices; larger sets stream from disk.')
   augment: str = _flag('none', 'Random changes of training images.',
                        ('none', 'shift', 'flip_shift'))
   shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the original image.')
@@ -92,11 +111,15 @@ class Config:
     self._check_at_least(1, 'width', 'dcc_sweeps', 'num_rounds', 'epochs_per_round',
                          'batch_size', 'checkpoint_every')
     self._check_at_least(2, 'max_to_keep')
-    self._check_at_least(0, 'image_size', 'shift_pixels', 'gamma', 'hold_codes_rounds',
-                         'num_sampled', 'weight_decay', 'num_devices', 'eval_every', 'seed',
-                         'split_seed')
+    self._check_at_least(0, 'image_size', 'resident_mb', 'shift_pixels', 'gamma',
+                         'hold_codes_rounds', 'num_sampled', 'weight_decay', 'num_devices',
+                         'eval_every', 'seed', 'split_seed')
     if max(self.seed, self.split_seed) >= 2**32:
       raise errors.UsageError('--seed and --split_seed must be below 2^32.')
+    if not 0 < self.query_fraction < 1:
+      raise errors.UsageError(f'--query_fraction={self.query_fraction} must be between 0 and 1.')
+    if (self.mode == 'encode') != bool(self.images):
+      raise errors.UsageError('--mode=encode and --images=FOLDER need each other.')
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if min(self.lr_drop_rounds, default=0) < 0:
@@ -120,8 +143,8 @@ class Config:
 
 
 # A run may go on with other values of these; any other change makes it another run.
-FREE_FIELDS = ('mode', 'data_dir', 'workdir', 'num_rounds', 'num_devices', 'eval_every',
-               'checkpoint_every', 'max_to_keep')
+FREE_FIELDS = ('mode', 'data_dir', 'workdir', 'images', 'output', 'resident_mb', 'num_rounds',
+               'num_devices', 'eval_every', 'checkpoint_every', 'max_to_keep')
 
 
 def differences(config: Config, saved: dict[str, Any]) -> list[str]:

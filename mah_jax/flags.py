@@ -21,11 +21,11 @@ QUICKSTART = 'launch/quickstart.cfg'
 def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   """Reads command-line arguments, flagfiles included; no arguments at all mean the quickstart.
 
-  Later values win. With --mode=evaluate the flags of the run in --workdir come first. Raises
+  Later values win. Modes other than train take the flags of the run in --workdir first. Raises
   errors.UsageError for anything that cannot be read.
   """
   config = _parse(arguments or [f'--flagfile={QUICKSTART}'])
-  if config.mode == 'evaluate':
+  if config.mode != 'train':
     saved = config_lib.saved_flags(config.workdir) or {}
     unknown = saved.keys() - {field.name for field in dataclasses.fields(config_lib.Config)}
     if unknown:

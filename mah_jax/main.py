@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import sys
 from collections.abc import Sequence
 
 import jax
 
+from mah_jax import cache
+from mah_jax import encode
 from mah_jax import errors
 from mah_jax import flags
 from mah_jax import run
+
+STORIES = {'train': run.run, 'evaluate': run.run, 'encode': encode.encode}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
   try:
     config = flags.from_arguments(arguments)
     _cache_compilations()
-    run.run(config)
+    STORIES[config.mode](config)
   except errors.UsageError as error:
     return _complain(error, 2)
   except (errors.InputError, OSError) as error:
@@ -37,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 def _cache_compilations():
   """Keeps compiled programs on disk, so that the second start is fast."""
   if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
-    folder = pathlib.Path(os.environ.get('XDG_CACHE_HOME', '~/.cache')).expanduser()
-    jax.config.update('jax_compilation_cache_dir', str(folder / 'mah_jax'))
+    jax.config.update('jax_compilation_cache_dir', str(cache.folder('compiled')))
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
 
 

@@ -50,7 +50,9 @@ class StopRequest:
   asked: the signal that came, or None.
   """
 
-  def __init__(self):
+  def __init__(self, text: str):
+    """`text` is said when the program is left at once."""
+    self._text = text
     self.asked: int | None = None
     self._deferred = self._explained = False
     self._before = {}
@@ -64,7 +66,7 @@ class StopRequest:
     for number, handler in self._before.items():
       signal.signal(number, handler)
     if kind is SystemExit and not self._explained:
-      say('Stopped; the same command goes on from the last checkpoint.')
+      say(self._text)
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:

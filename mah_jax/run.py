@@ -11,23 +11,28 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mah_jax import cache
 from mah_jax import config as config_lib
+from mah_jax import encoder
 from mah_jax import errors
 from mah_jax import experiment as experiment_lib
+from mah_jax import pretrained
 from mah_jax import progress
 from mah_jax import runfolder
 from mah_jax.data import datasets
+from mah_jax.data import pipeline
 from mah_jax.evaluation import metrics as metrics_lib
 from mah_jax.train import checkpoint
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
 
+LINES = 8  # of a report on images that are said; skipped.txt has all
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def run(config: config_lib.Config):
   """Trains or restores, evaluates, writes the run folder and prints its table."""
-  with progress.StopRequest() as stop:
+  with progress.StopRequest('Stopped; the same command goes on from the last checkpoint.') as stop:
     _run(config, stop)
 
 
@@ -39,14 +44,28 @@ def _run(config, stop):
     folder.claim(config, _about(devices))
   else:
     folder.check_claimed()
-  data = datasets.load(config.dataset, config.data_dir, config.split_seed)
-  experiment = experiment_lib.Experiment(config, data, devices)
+  data = _load(config)
+  if training and data.report:
+    runfolder.write(folder.path / 'skipped.txt', f'{data.report}\n'.encode())
   with contextlib.closing(checkpoint.Checkpoints(
-      folder.checkpoints, config.max_to_keep, read_only=not training)) as checkpoints:
-    trained = _restore(config, experiment, folder, checkpoints)
+      folder.checkpoints, config.max_to_keep if training else None)) as checkpoints:
+    trained, experiment = _begin(config, data, devices, folder, checkpoints)
     if training:
       trained = _train(config, experiment, folder, checkpoints, trained, stop)
   _finish(config, experiment, folder, trained)
+
+
+def _load(config) -> datasets.Dataset:
+  """The dataset, under a progress bar where its images are looked through."""
+  with contextlib.ExitStack() as stack:
+    data = datasets.load(
+        config.dataset, config.data_dir, config.split_seed, protocol=config.protocol,
+        query_fraction=config.query_fraction, query_list=config.query_list,
+        cache_dir=cache.folder('images'),
+        on_start=lambda total: stack.enter_context(progress.bar(total, 'checking images')).update)
+  for line in data.report.splitlines()[:LINES]:
+    progress.say(line)
+  return data
 
 
 class Trained(NamedTuple):
@@ -56,25 +75,43 @@ class Trained(NamedTuple):
   history: Sequence[dict[str, float]] = ()
 
 
-def _restore(config, experiment, folder, checkpoints) -> Trained:
-  """The newest whole checkpoint, or a new state where there is none."""
-  step, reports = checkpoints.newest()
+def _begin(config, data, devices, folder, checkpoints):
+  """(Trained, Experiment) from the newest whole checkpoint, or new where there is none."""
+  step, reports = checkpoints.newest(required=config.mode != 'train')
   for report in reports:
     progress.say(report)
-  state = experiment.new_state()
   if step is None:
-    if config.mode == 'evaluate':
-      raise errors.InputError(f'{folder.path} has no checkpoint to evaluate; train first.')
-    return Trained(state)
+    return _new(config, data, devices)
   meta = checkpoints.meta(step)
   folder.check_same(config, meta['flags'])
-  state = checkpoints.restore(step, state)
+  if meta['protocol'] != data.protocol.id:
+    raise errors.InputError(f'The images or labels in {config.data_dir} are not those that the run '
+                            f'in {folder.path} was begun with: restore them, or choose another '
+                            '--workdir.')
+  experiment = experiment_lib.Experiment(config, data, pipeline.Pixels(**meta['pixels']), devices)
+  state = checkpoints.restore(step, experiment.new_state())
   if config.mode == 'evaluate' and not all(np.all(b) for b in state.codes):
     raise errors.InputError(f'The checkpoint in {folder.path} is from before the first update '
                             'of its codes: go on training first.')
   rounds = step // experiment.plan.steps_per_round
   progress.say(f'Restored {folder.path} after {step} steps, {rounds} rounds done.')
-  return Trained(state, meta['seconds'], meta['history'])
+  return Trained(state, meta['seconds'], meta['history']), experiment
+
+
+def _new(config, data, devices):
+  """(Trained, Experiment) before the first step."""
+  size, channels = encoder.input_size(config, data.images)
+  mean, std = ((pipeline.IMAGENET_MEAN, pipeline.IMAGENET_STD)
+               if config.normalize == 'imagenet' else (data.mean, data.std))
+  backbone = None
+  if config.pretrained:
+    network = experiment_lib.network(config)
+    start = pretrained.load(config.pretrained, config.backbone, network.backbone, channels, devices)
+    progress.say(start.report)
+    backbone, mean, std = start.variables, start.mean, start.std
+  pixels = pipeline.Pixels(size, channels, mean, std)
+  experiment = experiment_lib.Experiment(config, data, pixels, devices)
+  return Trained(experiment.new_state(backbone)), experiment
 
 
 def _train(config, experiment, folder, checkpoints, trained, stop) -> Trained:
@@ -98,7 +135,7 @@ def _train(config, experiment, folder, checkpoints, trained, stop) -> Trained:
 
     for pause in loop.fit(
         state, plan, experiment.method, devices=experiment.devices,
-        train_step=experiment.train_step, take=experiment.take_database,
+        train_step=experiment.train_step, feed=experiment.feed_database,
         encode=experiment.encode, key=experiment.key, on_step=on_step,
         history=trained.history):
       state, done = pause.state, pause.round + 1
@@ -115,7 +152,8 @@ def _train(config, experiment, folder, checkpoints, trained, stop) -> Trained:
         progress.say(f'{line}  {progress.clock(left)} left')
       if stop.asked or last or done % config.checkpoint_every == 0:
         checkpoints.save(state, {
-            'flags': config_lib.to_json(config), 'seconds': trained.seconds + seconds(),
+            'flags': config_lib.to_json(config), 'pixels': experiment.pixels._asdict(),
+            'protocol': experiment.data.protocol.id, 'seconds': trained.seconds + seconds(),
             'history': [] if pause.finished else pause.history})
     checkpoints.wait()
     if stop.asked:
@@ -163,7 +201,8 @@ def _finish(config, experiment, folder, trained):
       'method': config.method, 'heads': config.heads, 'dataset': config.dataset,
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
                    'database': len(split.database)},
-      'seed': config.seed, 'code_lengths': list(config.code_lengths), 'metrics': scores,
+      'classes': list(experiment.data.class_names), 'seed': config.seed,
+      'code_lengths': list(config.code_lengths), 'metrics': scores,
       'timing': {'train_seconds': round(trained.seconds, 3),
                  'evaluate_seconds': round(time.monotonic() - began, 3)}}
   folder.write_results(results)
@@ -172,6 +211,8 @@ def _finish(config, experiment, folder, trained):
   if len(split.database) < k:
     progress.say(f'The database has {len(split.database)} rows, fewer than {k}: precision@{k} '
                  'is the share of relevant rows in all of it.')
+  for sentence in runfolder.collisions(results):
+    progress.say(sentence)
   progress.say(f'Written to {folder.path}.')
 
 

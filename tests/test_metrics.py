@@ -205,9 +205,11 @@ def test_codebook_worked_by_hand():
   labels[[0, 1, 2, 3], [0, 0, 2, 3]] = 1  # the last row has none
   # Means: (1, 0, 1) -> + + +, no row for the second label, + - -, + + + again.
   assert metrics.codebook(codes, labels) == {
-      'distinct': 2, 'min_distance': 0, 'bit_balance': 0.0}
+      'distinct': 2, 'min_distance': 0, 'bit_balance': 0.0,
+      'codewords': ['111', '', '100', '111']}
   assert metrics.codebook(codes[:3, 1:], labels[:3]) == {
-      'distinct': 2, 'min_distance': 2, 'bit_balance': pytest.approx(1 / 3)}
+      'distinct': 2, 'min_distance': 2, 'bit_balance': pytest.approx(1 / 3),
+      'codewords': ['11', '', '00', '']}
 
 
 def test_codebook_min_distance_equals_a_double_loop():
@@ -220,4 +222,4 @@ def test_codebook_min_distance_equals_a_double_loop():
 
 def test_codebook_of_one_class_has_no_pair_to_measure():
   book = metrics.codebook(np.array([[1, -1], [1, 1]]), np.array([[1], [1]]))
-  assert book == {'distinct': 1, 'min_distance': 2, 'bit_balance': 0.0}
+  assert book == {'distinct': 1, 'min_distance': 2, 'bit_balance': 0.0, 'codewords': ['11']}

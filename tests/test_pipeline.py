@@ -8,10 +8,10 @@ import pytest
 from mah_jax.data import pipeline
 
 
-def _prepare(**changes):
-  settings = {'image_size': 0, 'crop': 1.0, 'mean': (0.0,), 'std': (1.0,), 'augment': 'none',
-              'shift_pixels': 1}
-  return pipeline.make_prepare(**(settings | changes))
+def _prepare(size, mean=(0.0,), std=(1.0,), **changes):
+  pixels = pipeline.Pixels(size, len(mean), mean, std)
+  settings = {'crop': 1.0, 'augment': 'none', 'shift_pixels': 1}
+  return pipeline.make_prepare(pixels, **(settings | changes))
 
 
 def test_sample_draws_distinct_rows():
@@ -40,22 +40,22 @@ def test_batches_cover_each_row_once_and_fill_up_with_real_rows(m, size, key):
 
 def test_pixels_are_normalised():
   images = np.full((1, 2, 2, 2), 51, np.uint8)
-  x = _prepare(mean=(0.2, 0.1), std=(1.0, 0.5))(images, None)
+  x = _prepare(2, mean=(0.2, 0.1), std=(1.0, 0.5))(images, None)
   np.testing.assert_allclose(x[0, 0, 0], [0.0, 0.2], atol=1e-6)
 
 
 def test_crop_keeps_the_centre_of_the_resized_image():
   images = np.arange(64, dtype=np.uint8).reshape(1, 8, 8, 1)
-  x = _prepare(image_size=4, crop=0.5)(images, None)
+  x = _prepare(4, crop=0.5)(images, None)
   np.testing.assert_allclose(x[0, :, :, 0] * 255, images[0, 2:6, 2:6, 0], atol=1e-4)
-  assert _prepare(image_size=224, crop=0.875)(images, None).shape == (1, 224, 224, 1)
+  assert _prepare(224, crop=0.875)(images, None).shape == (1, 224, 224, 1)
 
 
 def test_shifts_move_by_at_most_the_given_pixels_and_differ():
   image = np.zeros((9, 9, 1), np.uint8)
   image[4, 4] = 255
   keys = jax.random.split(jax.random.key(0), 64)
-  x = _prepare(augment='shift', shift_pixels=2)(np.stack([image] * 64), keys)
+  x = _prepare(9, augment='shift', shift_pixels=2)(np.stack([image] * 64), keys)
   places = {divmod(int(flat.argmax()), 9) for flat in np.asarray(x).reshape(64, -1)}
   assert len(places) > 15
   assert all(2 <= i <= 6 and 2 <= j <= 6 for i, j in places)
@@ -65,11 +65,11 @@ def test_flips_mirror_half_of_the_images():
   image = np.zeros((8, 8, 1), np.uint8)
   image[:, 0] = 255
   keys = jax.random.split(jax.random.key(0), 100)
-  x = _prepare(augment='flip_shift', shift_pixels=0)(np.stack([image] * 100), keys)
+  x = _prepare(8, augment='flip_shift', shift_pixels=0)(np.stack([image] * 100), keys)
   assert 30 < np.asarray(x[:, 0, 7, 0] > 0.5).sum() < 70
 
 
 def test_no_keys_means_no_change():
   images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1)).astype(np.uint8)
-  x = _prepare(augment='flip_shift')(images, None)
+  x = _prepare(8, augment='flip_shift')(images, None)
   np.testing.assert_allclose(x * 255, images.astype(jnp.float32), atol=1e-4)

@@ -29,14 +29,14 @@ def test_a_short_job_leaves_no_line(capsys):
 
 @pytest.mark.parametrize('number, code', [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_leaves_at_once_with_its_code(number, code, capsys):
-  with pytest.raises(SystemExit) as caught, progress.StopRequest():
+  with pytest.raises(SystemExit) as caught, progress.StopRequest('Come again.'):
     os.kill(os.getpid(), number)
   assert caught.value.code == code
-  assert 'the same command goes on' in capsys.readouterr().out
+  assert 'Come again.' in capsys.readouterr().out
 
 
 def test_a_deferred_signal_is_only_noted_and_a_second_one_leaves():
-  with progress.StopRequest() as stop, stop.deferred():
+  with progress.StopRequest('Come again.') as stop, stop.deferred():
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.asked == signal.SIGTERM
     with pytest.raises(SystemExit):
@@ -45,6 +45,6 @@ def test_a_deferred_signal_is_only_noted_and_a_second_one_leaves():
 
 def test_handlers_are_put_back():
   before = signal.getsignal(signal.SIGTERM)
-  with progress.StopRequest():
+  with progress.StopRequest('Come again.'):
     assert signal.getsignal(signal.SIGTERM) != before
   assert signal.getsignal(signal.SIGTERM) == before

@@ -1,4 +1,4 @@
-"""ResNet-50 against outputs of PyTorch, stored by benchmarks/resnet_torch.py."""
+"""ResNets against outputs of PyTorch, stored by benchmarks/models_torch.py."""
 
 import math
 import pathlib
@@ -13,8 +13,14 @@ from mah_jax import errors
 from mah_jax.models import resnet
 
 TOLERANCE = 1e-4  # largest difference over the standard deviation of the reference
-STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # channels and blocks of ResNet-50
-VERSIONS = {'v1.5': False, 'v1': True}
+VERSIONS = {'v1.5': False, 'v1': True}  # of ResNet-50
+# Arguments, blocks per stage, width of the output over that of the block, parameters.
+NETWORKS = {
+    '18': ({'stage_sizes': (2, 2, 2, 2), 'basic_blocks': True}, (2, 2, 2, 2), 1, 11_689_512),
+    '34': ({'basic_blocks': True}, (3, 4, 6, 3), 1, 21_797_672),
+    '50': ({}, (3, 4, 6, 3), 4, 25_557_032),
+    '50_v1': ({'stride_on_1x1': True}, (3, 4, 6, 3), 4, 25_557_032),
+}
 
 
 @pytest.fixture(scope='module')
@@ -43,52 +49,51 @@ def shapes_of(module, images_shape):
   return {name: leaf.shape for name, leaf in flat.items()}, output.shape
 
 
-def torchvision_shapes():
-  """Every variable of ResNet-50 with its top, written down from the definition."""
+def torchvision_shapes(blocks_of_stages, widening):
+  """Every variable of a ResNet with its top, written down from the definition."""
   shapes = {}
 
-  def conv(name, inputs, outputs, size):
+  def conv(name, norm, inputs, outputs, size):
     shapes[f'params/{name}/kernel'] = (size, size, inputs, outputs)
-
-  def norm(name, channels):
     for kind in ('params/{}/scale', 'params/{}/bias',
                  'batch_stats/{}/mean', 'batch_stats/{}/var'):
-      shapes[kind.format(name)] = (channels,)
+      shapes[kind.format(norm)] = (outputs,)
 
-  conv('conv1', 3, 64, 7)
-  norm('bn1', 64)
+  conv('conv1', 'bn1', 3, 64, 7)
   inputs = 64
-  for stage, (channels, blocks) in enumerate(STAGES, start=1):
+  for stage, (channels, blocks) in enumerate(
+      zip((64, 128, 256, 512), blocks_of_stages, strict=True), start=1):
+    outputs = widening * channels
     for block in range(blocks):
       layer = f'layer{stage}_{block}'
-      conv(f'{layer}/conv1', inputs, channels, 1)
-      norm(f'{layer}/bn1', channels)
-      conv(f'{layer}/conv2', channels, channels, 3)
-      norm(f'{layer}/bn2', channels)
-      conv(f'{layer}/conv3', channels, 4 * channels, 1)
-      norm(f'{layer}/bn3', 4 * channels)
-      if block == 0:
-        conv(f'{layer}/downsample_conv', inputs, 4 * channels, 1)
-        norm(f'{layer}/downsample_bn', 4 * channels)
-      inputs = 4 * channels
-  return shapes | {'params/fc/kernel': (2048, 1000), 'params/fc/bias': (1000,)}
+      if widening == 1:
+        conv(f'{layer}/conv1', f'{layer}/bn1', inputs, channels, 3)
+        conv(f'{layer}/conv2', f'{layer}/bn2', channels, channels, 3)
+      else:
+        conv(f'{layer}/conv1', f'{layer}/bn1', inputs, channels, 1)
+        conv(f'{layer}/conv2', f'{layer}/bn2', channels, channels, 3)
+        conv(f'{layer}/conv3', f'{layer}/bn3', channels, outputs, 1)
+      if inputs != outputs:
+        conv(f'{layer}/downsample_conv', f'{layer}/downsample_bn', inputs, outputs, 1)
+      inputs = outputs
+  return shapes | {'params/fc/kernel': (inputs, 1000), 'params/fc/bias': (1000,)}
 
 
 def num_parameters(shapes):
   return sum(math.prod(s) for name, s in shapes.items() if name.startswith('params/'))
 
 
-@pytest.mark.parametrize('stride_on_1x1', VERSIONS.values(), ids=VERSIONS)
-def test_names_shapes_and_size(stride_on_1x1):
-  with_top, logits = shapes_of(
-      resnet.ResNet(stride_on_1x1=stride_on_1x1, feature='logits'), (2, 64, 64, 3))
+@pytest.mark.parametrize('settings, blocks, widening, size', NETWORKS.values(), ids=NETWORKS)
+def test_names_shapes_and_size(settings, blocks, widening, size):
+  with_top, logits = shapes_of(resnet.ResNet(feature='logits', **settings), (2, 64, 64, 3))
   without_top, pooled = shapes_of(
-      resnet.ResNet(stride_on_1x1=stride_on_1x1, feature='pooled'), (5, 97, 224, 3))
-  assert with_top == torchvision_shapes()
+      resnet.ResNet(feature='pooled', **settings), (5, 97, 224, 3))
+  width = 512 * widening
+  assert with_top == torchvision_shapes(blocks, widening)
   assert with_top.keys() - without_top.keys() == {'params/fc/kernel', 'params/fc/bias'}
-  assert num_parameters(with_top) == 25_557_032
-  assert num_parameters(without_top) == 25_557_032 - 2048 * 1000 - 1000
-  assert (logits, pooled) == ((2, 1000), (5, 2048))
+  assert num_parameters(with_top) == size
+  assert num_parameters(without_top) == size - width * 1000 - 1000
+  assert (logits, pooled) == ((2, 1000), (5, width))
 
 
 @pytest.mark.parametrize('version', VERSIONS)
@@ -145,9 +150,10 @@ def test_initial_weights_are_kaiming_fan_out():
     assert np.mean(np.abs(kernel) > 2.5 * deviation) == pytest.approx(0.0124, abs=0.004)
 
 
-def test_statistics_are_those_of_all_devices():
-  alone = resnet.ResNet(stage_sizes=(1, 1))
-  synchronised = resnet.ResNet(stage_sizes=(1, 1), axis_name='devices')
+@pytest.mark.parametrize('basic_blocks', [False, True])
+def test_statistics_are_those_of_all_devices(basic_blocks):
+  alone = resnet.ResNet(stage_sizes=(1, 1), basic_blocks=basic_blocks)
+  synchronised = alone.clone(axis_name='devices')
   images = random_weights.images(1, (4, 32, 32, 3))
   # Initialised outside the axis, as a program does before it maps its step.
   variables = random_weights.variables(synchronised, images.shape)

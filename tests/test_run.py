@@ -63,14 +63,15 @@ def test_the_run_folder_is_complete(finished):
   assert settings['flags']['code_lengths'] == [4, 8]
   assert settings['versions']['jax'] == jax.__version__
   results = _results(finished)
-  assert list(results) == ['schema', 'method', 'heads', 'dataset', 'protocol', 'seed',
-                           'code_lengths', 'metrics', 'timing']
+  assert list(results) == ['schema', 'method', 'heads', 'dataset', 'protocol', 'classes',
+                           'seed', 'code_lengths', 'metrics', 'timing']
   assert results['protocol']['queries'] == 100 and results['protocol']['database'] == 1697
   data = datasets.load('digits', '', 0)
   assert results['protocol']['id'] == data.protocol.id
   for c in ('4', '8'):
     assert set(results['metrics'][c]) == {'learned', 'encoded', 'codebook'}
-    assert set(results['metrics'][c]['codebook']) == {'distinct', 'min_distance', 'bit_balance'}
+    assert set(results['metrics'][c]['codebook']) == {'distinct', 'min_distance', 'bit_balance',
+                                                      'codewords'}
   assert [line['round'] for line in _rounds(finished)] == [1, 2, 3]
   assert not list(finished.rglob('*.part'))
 
@@ -241,11 +242,11 @@ def test_bad_input_gives_one_sentence_and_its_exit_code(
 def test_images_that_are_not_numbers_are_refused(tmp_path, capsys, monkeypatch):
   spec = datasets.SPECS['digits']
 
-  def load(folder):
-    images, labels = spec.load(folder)
-    images = images.astype(np.float32)
+  def load(source):
+    data = spec.load(source)
+    images = data.images.astype(np.float32)
     images[5, 0, 0] = np.nan
-    return images, labels
+    return data._replace(images=images)
 
   monkeypatch.setitem(datasets.SPECS, 'digits', spec._replace(load=load))
   assert _command(tmp_path / 'run') == 1

@@ -1,4 +1,4 @@
-"""Balanced protocols: sizes, order, determinism, identity, classes that are too small."""
+"""Protocols: sizes, order, determinism, identity, classes that are too small."""
 
 import hashlib
 import struct
@@ -58,6 +58,33 @@ def test_id_is_the_sha256_of_count_queries_and_database():
   assert big_endian.id == expected
 
 
+def test_content_enters_the_id_only_where_there_is_any():
+  rows = np.array([5, 1]), np.array([0, 2])
+  plain = splits.Protocol('toy', 0, *rows)
+  same = splits.Protocol('toy', 0, *rows, content='')
+  other = splits.Protocol('toy', 0, *rows, content='abc')
+  assert plain.id == same.id
+  assert other.id == hashlib.sha256(struct.pack('<5q', 2, 5, 1, 0, 2) + b'abc').hexdigest()
+
+
+def test_fingerprint_is_the_sha256_of_shape_labels_and_names():
+  labels = np.array([[1, 0], [0, 1]], np.uint8)
+  expected = hashlib.sha256(
+      struct.pack('<2q', 2, 2) + bytes([1, 0, 0, 1]) + 'a.jpg\0ü.jpg'.encode()).hexdigest()
+  assert splits.fingerprint(['a.jpg', 'ü.jpg'], labels) == expected
+  assert splits.fingerprint(['a.jpg', 'ü.jpg'], labels.astype(int)) == expected
+
+
+def test_fingerprint_changes_with_names_labels_and_their_order():
+  labels = np.array([[1, 0], [0, 1]], np.uint8)
+  prints = [splits.fingerprint(['a', 'b'], labels), splits.fingerprint(['b', 'a'], labels),
+            splits.fingerprint(['a', 'c'], labels),
+            splits.fingerprint(['a', 'b'], labels[::-1]),
+            splits.fingerprint(['a', 'b'], labels.reshape(1, 4)),
+            splits.fingerprint(['ab'], labels), splits.fingerprint(['a', '\udcffb'], labels)]
+  assert len(set(prints)) == len(prints)
+
+
 def test_id_tells_where_the_queries_end():
   a = splits.Protocol('toy', 0, np.array([5, 1]), np.array([0]))
   b = splits.Protocol('toy', 0, np.array([5]), np.array([1, 0]))
@@ -98,6 +125,133 @@ def test_a_class_never_loses_its_last_database_row_to_another_class():
   assert 0 < refused < 20
 
 
-def test_negative_seed_is_refused():
+def multi_hot(rows=300, classes=5, share=0.2, seed=0):
+  """Rows with none to all labels, about a third of them with none."""
+  return (np.random.default_rng(seed).random((rows, classes)) < share).astype(np.uint8)
+
+
+# Each kind of draw with the arguments that only it has.
+DRAWS = {
+    'balanced': lambda labels, seed: splits.balanced(labels, 5, seed, 'toy'),
+    'random': lambda labels, seed: splits.random_queries(
+        labels, 50, seed, 'toy', labelled_only=False),
+    'labelled': lambda labels, seed: splits.random_queries(
+        labels, 50, seed, 'toy', labelled_only=True),
+    'fraction': lambda labels, seed: splits.fraction(labels, 0.2, seed, 'toy', 'abcde'),
+    'chosen': lambda labels, seed: splits.chosen(np.array([7, 3, 90]), 300, seed, 'toy'),
+}
+
+
+@pytest.mark.parametrize('draw', DRAWS.values(), ids=DRAWS)
+def test_every_draw_uses_every_row_once_and_depends_on_the_seed_alone(draw):
+  labels = multi_hot()
+  protocol, again, other = draw(labels, 4), draw(labels, 4), draw(labels, 5)
+  rows = np.concatenate([protocol.queries, protocol.database])
+  assert sorted(rows.tolist()) == list(range(300))
+  assert protocol.queries.dtype == protocol.database.dtype == np.int64
+  assert (protocol.name, protocol.seed, protocol.content) == ('toy', 4, '')
+  assert protocol.id == again.id != other.id
+  assert protocol.database.tolist() != sorted(protocol.database.tolist())
+  assert protocol.queries.tolist() != sorted(protocol.queries.tolist())
+
+
+@pytest.mark.parametrize('draw', DRAWS.values(), ids=DRAWS)
+def test_negative_seed_is_refused(draw):
   with pytest.raises(errors.UsageError, match='seed -1 is negative'):
-    splits.balanced(one_hot([9, 9]), 2, seed=-1, name='toy')
+    draw(multi_hot(), -1)
+
+
+def test_random_queries_are_drawn_among_all_rows_or_the_labelled_ones():
+  labels = multi_hot()
+  empty = ~labels.any(axis=1)
+  assert 50 < empty.sum() < 150
+  everywhere = splits.random_queries(labels, 150, 0, 'toy', labelled_only=False)
+  labelled = splits.random_queries(labels, 150, 0, 'toy', labelled_only=True)
+  assert len(everywhere.queries) == len(labelled.queries) == 150
+  assert 25 < empty[everywhere.queries].sum() < 75
+  assert empty[labelled.queries].sum() == 0
+  assert empty[labelled.database].sum() == empty.sum()
+
+
+def test_every_row_is_equally_likely_to_become_a_query():
+  labels = multi_hot(rows=20)
+  counts = np.zeros(20)
+  for seed in range(600):
+    counts[splits.random_queries(labels, 5, seed, 'toy', labelled_only=False).queries] += 1
+  assert abs(counts - 150).max() < 50  # 4.7 deviations of a count
+
+
+@pytest.mark.parametrize('labelled_only, rows', [(True, 3), (False, 5)])
+def test_random_queries_leave_a_row_to_the_database(labelled_only, rows):
+  labels = np.array([[1, 0], [0, 0], [1, 1], [0, 0], [0, 1]], np.uint8)
+  splits.random_queries(labels, rows - 1, 0, 'toy', labelled_only=labelled_only)
+  with pytest.raises(errors.InputError, match=f'toy draws {rows} queries .* are {rows} rows'):
+    splits.random_queries(labels, rows, 0, 'toy', labelled_only=labelled_only)
+
+
+def test_random_rows_stay_the_same_from_release_to_release():
+  labels = np.array([[1], [0], [1], [1], [0], [1], [1], [0]], np.uint8)
+  protocol = splits.random_queries(labels, 2, 0, 'toy', labelled_only=True)
+  assert protocol.queries.tolist() == [6, 5]
+  assert protocol.database.tolist() == [7, 3, 2, 4, 1, 0]
+  protocol = splits.fraction(labels, 0.4, 0, 'toy', 'a')
+  assert protocol.queries.tolist() == [3, 6]
+  assert protocol.database.tolist() == [5, 7, 1, 2, 0, 4]
+
+
+def test_fraction_takes_the_rounded_share_of_every_class():
+  labels = one_hot([100, 40, 14, 16, 3, 2])
+  protocol = splits.fraction(labels, 0.1, 0, 'toy', 'abcdef')
+  assert labels[protocol.queries].sum(axis=0).tolist() == [10, 4, 1, 2, 1, 1]
+  protocol = splits.fraction(labels, 0.9, 0, 'toy', 'abcdef')
+  assert labels[protocol.queries].sum(axis=0).tolist() == [90, 36, 13, 14, 2, 1]
+
+
+def test_fraction_of_multi_label_rows():
+  labels = multi_hot(rows=2000, classes=6, share=0.15)
+  labels[:, 5] &= np.arange(2000) < 20  # a rare label
+  protocol = splits.fraction(labels, 0.1, 0, 'toy', 'abcdef')
+  queries, total = labels[protocol.queries].sum(axis=0), labels.sum(axis=0)
+  assert (queries >= np.rint(0.1 * total)).all() and (queries <= 0.2 * total + 1).all()
+  assert (labels[protocol.database].sum(axis=0) >= 1).all()
+  assert labels[protocol.queries].any(axis=1).all()  # rows without labels stay
+
+
+def test_fraction_lets_frequent_classes_draw_first():
+  labels = np.array([[1, 1]] * 40 + [[0, 1]] * 160, np.uint8)
+  drawn = [labels[splits.fraction(labels, 0.1, seed, 'toy', 'ab').queries].sum(axis=0)
+           for seed in range(100)]
+  # The 20 queries of class 1 bring 4 of class 0 along, its whole share: few have to follow.
+  # Were it the other way round, 4 and then 16 would be drawn, with 3.3 more of class 0.
+  assert np.mean(drawn, axis=0)[0] < 5.5 and np.mean(drawn, axis=0)[1] < 21.5
+
+
+def test_fraction_never_takes_the_last_row_of_a_class():
+  labels = np.array([[1, 1]] * 2 + [[1, 0]] * 8, np.uint8)  # class 0 may not take both of 1
+  for seed in range(30):
+    protocol = splits.fraction(labels, 0.9, seed, 'toy', 'ab')
+    assert labels[protocol.database].sum(axis=0).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize('count', [0, 1])
+def test_fraction_names_a_class_that_is_too_small(count):
+  with pytest.raises(errors.InputError, match=f"Class 'cat' has {count} rows, but needs 2 "):
+    splits.fraction(one_hot([9, count]), 0.1, 0, 'toy', ['dog', 'cat'])
+
+
+@pytest.mark.parametrize('share', [0, 1, -0.1, 1.5, float('nan')])
+def test_fraction_out_of_range_is_refused(share):
+  with pytest.raises(errors.UsageError, match=f'share {share} of rows .*between 0 and 1'):
+    splits.fraction(one_hot([9, 9]), share, 0, 'toy', 'ab')
+
+
+def test_chosen_queries_keep_their_order():
+  protocol = splits.chosen(np.array([7, 3, 9]), 12, 0, 'query-list')
+  assert protocol.queries.tolist() == [7, 3, 9]
+  assert sorted(protocol.database.tolist()) == [0, 1, 2, 4, 5, 6, 8, 10, 11]
+
+
+@pytest.mark.parametrize('rows', [[], [0, 1, 2]])
+def test_chosen_queries_leave_a_database(rows):
+  with pytest.raises(errors.InputError, match=f'{len(rows)} of 3 rows are chosen as queries'):
+    splits.chosen(np.array(rows, int), 3, 0, 'query-list')

@@ -5,6 +5,7 @@ import numpy as np
 from mah_jax import config
 from mah_jax import experiment
 from mah_jax.data import datasets
+from mah_jax.data import pipeline
 from mah_jax.data import splits
 from mah_jax.train import loop
 from mah_jax.train import step
@@ -36,7 +37,8 @@ def make(num_devices=1, rows=400, **changes) -> experiment.Experiment:
   """An Experiment on the toy data."""
   made = settings(**changes)
   devices = step.Devices(step.pick_devices(num_devices), made.batch_size)
-  return experiment.Experiment(made, dataset(rows), devices)
+  pixels = pipeline.Pixels(8, 1, (0.5,), (0.3,))
+  return experiment.Experiment(made, dataset(rows), pixels, devices)
 
 
 def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
@@ -45,5 +47,5 @@ def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
   state = state or made.new_state()
   return list(loop.fit(
       state, made.plan, made.method, devices=made.devices, train_step=made.train_step,
-      take=made.take_database, encode=made.encode, key=made.key, on_step=on_step,
+      feed=made.feed_database, encode=made.encode, key=made.key, on_step=on_step,
       history=history))

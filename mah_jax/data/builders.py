@@ -1,8 +1,13 @@
-"""CIFAR-10 as a TFDS dataset, written and read without TensorFlow."""
+"""Datasets as TFDS prepares them, written and read without TensorFlow."""
 
+import contextlib
+import functools
+import io
+import json
 import pathlib
 import sys
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +16,16 @@ import tensorflow_datasets as tfds
 from mah_jax import errors
 from mah_jax.data import cifar10
 from mah_jax.data import download
+from mah_jax.data import folder as folder_lib
+from mah_jax.data import images as images_lib
+from mah_jax.data import multilabel
 
 FORMAT = 'array_record'  # the only one that TFDS reads and writes without TensorFlow
 BLOCK = 2_000            # rows decoded at once
+SHARD = 2_000            # photographs in a file, some 250 MB
+SPLIT = 'images'         # the only split of the multi-label datasets
+ROWS = 'rows.npz'        # their names and labels, to be read without the images
+SKIPPED = 'skipped.json'  # name -> reason, for the images left out
 
 
 # TFDS has a builder of this name, which needs TensorFlow; hence no registration.
@@ -68,13 +80,122 @@ def _download(dl_manager: tfds.download.DownloadManager) -> cifar10.Arrays:
   return cifar10.read_archive(path, cifar10.ARCHIVES[cifar10.OFFICIAL])
 
 
-def prepare(data_dir: pathlib.Path) -> pathlib.Path:
-  """Writes `data_dir`/cifar10/1.0.0/ unless it is there, and returns that folder."""
-  if not sys.stderr.isatty():
-    tfds.disable_progress_bar()
-  builder = Cifar10(data_dir=data_dir, file_format=FORMAT)
-  builder.download_and_prepare()
-  return pathlib.Path(builder.data_dir)
+# GeneratorBasedBuilder keeps all examples in memory even where it does not shuffle them,
+# and needs TensorFlow as soon as they exceed 1 GB.
+class _MultiLabel(tfds.core.ShardBasedBuilder, skip_registration=True):
+  """A dataset of `multilabel.LAYOUTS`: files as they are, labels, names, listed order."""
+
+  VERSION = tfds.core.Version(multilabel.VERSION)
+  KEY = ''  # in LAYOUTS
+
+  def _info(self) -> tfds.core.DatasetInfo:
+    layout = multilabel.LAYOUTS[self.KEY]
+    return tfds.core.DatasetInfo(
+        builder=self,
+        description=f'{layout.title}: photographs with {layout.kept_labels} labels.',
+        features=tfds.features.FeaturesDict({
+            'image': tfds.features.Image(),
+            'labels': tfds.features.Tensor(shape=(layout.kept_labels,), dtype=np.uint8),
+            'name': tfds.features.Text(),
+        }),
+        disable_shuffling=True,
+    )
+
+  def _shard_iterators_per_split(
+      self, dl_manager: tfds.download.DownloadManager) -> Mapping[str, Any]:
+    del dl_manager
+    listing = multilabel.read(self.KEY, pathlib.Path(self.data_dir_root))
+    with tfds.core.utils.tqdm(total=len(listing.names), desc='Checking images') as bar:
+      skipped = multilabel.unusable(listing, bar.update)
+    kept = np.array([name not in skipped for name in listing.names])
+    names, labels = np.array(listing.names)[kept], listing.labels[kept]
+    folder = pathlib.Path(self.data_dir)  # a temporary one, renamed when all is done
+    np.savez_compressed(folder / ROWS, names=names, labels=labels,
+                        class_names=np.array(listing.class_names))
+    (folder / SKIPPED).write_text(json.dumps(skipped, indent=2) + '\n')
+    return {SPLIT: [
+        functools.partial(_examples, listing.root, names[start:start + SHARD],
+                          labels[start:start + SHARD], f'Copying images from {start:,} on')
+        for start in range(0, len(names), SHARD)]}
+
+
+class MirFlickr(_MultiLabel, skip_registration=True):
+  """MIRFlickr-25K, made from the official files in the data folder."""
+  KEY = 'mirflickr'
+
+
+class NusWide(_MultiLabel, skip_registration=True):
+  """NUS-WIDE with its 21 most frequent labels, made from files in the data folder."""
+  KEY = 'nuswide'
+
+
+BUILDERS = {'cifar10': Cifar10, 'mirflickr': MirFlickr, 'nuswide': NusWide}
+
+
+def _examples(root: pathlib.Path, names: np.ndarray, labels: np.ndarray,
+              title: str) -> Iterator[tuple[int, dict]]:
+  """Yields (row, example) of one shard: names [rows], labels [rows, L]."""
+  bar = tfds.core.utils.tqdm(names.tolist(), desc=title, leave=False)
+  for row, (name, label) in enumerate(zip(bar, labels)):
+    yield row, {'image': root / name, 'labels': label, 'name': name}
+
+
+def prepare(name: str, data_dir: pathlib.Path) -> pathlib.Path:
+  """Writes the folder of one of `BUILDERS` below `data_dir` unless it is there; returns it.
+
+  Raises:
+    errors.InputError: the official files are absent or unusable.
+  """
+  builder = BUILDERS[name]
+  folder = data_dir / builder.name / str(builder.VERSION)
+  if not folder.is_dir():  # TFDS renames a temporary folder to this when all is written
+    if not sys.stderr.isatty():
+      tfds.disable_progress_bar()
+    # TFDS announces a download of unknown size, even where there is none.
+    with contextlib.redirect_stdout(io.StringIO()):
+      builder(data_dir=data_dir, file_format=FORMAT).download_and_prepare()
+  return folder
+
+
+def report(folder: pathlib.Path) -> str:
+  """Says what a prepared multi-label folder holds, and what was left out of it."""
+  found = read_encoded(folder)
+  sentence = (f'Prepared {folder}: {len(found.names):,} images with '
+              f'{len(found.class_names)} labels.')
+  return f'{sentence} {found.report}'.strip()
+
+
+def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
+  """Opens a prepared multi-label folder; threads may read and decode its images.
+
+  Raises:
+    errors.InputError: the folder is damaged.
+  """
+  try:
+    with np.load(folder / ROWS) as rows:
+      names, labels, class_names = (rows[key] for key in ('names', 'labels', 'class_names'))
+    skipped = json.loads((folder / SKIPPED).read_text())
+    source = tfds.builder_from_directory(folder).as_data_source(
+        SPLIT, decoders={'image': tfds.decode.SkipDecoding()})
+    found = len(source)
+  # A damaged folder makes NumPy, TFDS and its file reader raise many unrelated types.
+  except Exception as error:
+    raise _damaged(folder, error) from error
+  if not len(names) == len(labels) == found:
+    raise _damaged(
+        folder, f'it has {found} images, {len(names)} names, {len(labels)} rows of labels')
+
+  def read(row: int) -> bytes:
+    try:
+      return source[row]['image']
+    except Exception as error:
+      raise _damaged(folder, error) from error
+
+  text = (f'{len(skipped):,} of {len(skipped) + len(names):,} images were left out '
+          f'({multilabel.first(skipped)}); all are in {folder / SKIPPED}.') if skipped else ''
+  return folder_lib.Folder(
+      names=names.tolist(), labels=labels, class_names=tuple(class_names.tolist()),
+      images=images_lib.Encoded(read, names.tolist()), skipped=skipped, report=text)
 
 
 def read(folder: pathlib.Path) -> cifar10.Arrays:
@@ -101,6 +222,12 @@ def read(folder: pathlib.Path) -> cifar10.Arrays:
   images, labels = (np.concatenate(arrays) for arrays in zip(*parts))
   cifar10.check_labels(labels, folder)
   return images, cifar10.one_hot(labels)
+
+
+def _damaged(folder: pathlib.Path, error: Exception | str) -> errors.InputError:
+  problem = ' '.join(str(error).split()) or type(error).__name__
+  return errors.InputError(f'{folder} cannot be read ({problem}): delete it and prepare it '
+                           f'again with {multilabel.FETCH}.')
 
 
 def _read_split(builder: tfds.core.DatasetBuilder, split: str) -> cifar10.Arrays:

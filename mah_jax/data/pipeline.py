@@ -16,6 +16,19 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+class Pixels(NamedTuple):
+  """What a network reads.
+
+  size: side of the images in pixels.
+  channels: 3, or 1 for grey images.
+  mean, std: per channel, of pixels in 0..1, subtracted and divided by.
+  """
+  size: int
+  channels: int
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+
+
 class Batch(NamedTuple):
   """Rows of one step; a last short batch repeats earlier rows with valid = 0.
 
@@ -55,15 +68,18 @@ def num_batches(m: int, size: int) -> int:
   return -(-m // size)
 
 
-def make_prepare(*, image_size: int, crop: float, mean: tuple[float, ...],
-                 std: tuple[float, ...], augment: str,
+def whole_side(size: int, crop: float) -> int:
+  """Side of a resized image whose share `crop`, taken from its centre, has side `size`."""
+  return round(size / crop)
+
+
+def make_prepare(pixels: Pixels, *, crop: float, augment: str,
                  shift_pixels: int) -> Callable[[jax.Array, jax.Array | None], jax.Array]:
   """Makes the way from stored pixels to what a network reads.
 
   Args:
-    image_size: side of the result; 0 keeps the images' own.
+    pixels: what the network reads.
     crop: share of the resized image's side that is kept, from its centre.
-    mean: per channel, of pixels in 0..1; std: likewise.
     augment: 'none', 'shift' or 'flip_shift'.
     shift_pixels: largest shift, in pixels of the stored image.
 
@@ -71,19 +87,20 @@ def make_prepare(*, image_size: int, crop: float, mean: tuple[float, ...],
     prepare(images [b, h, w, ch] uint8, keys [b] or None) -> [b, size, size, ch] float32. With keys,
     one per image, the images are augmented.
   """
+  size, channels, mean, std = pixels
+  if len(mean) != channels:
+    raise errors.UsageError(f'Images with {channels} channels cannot be normalised by '
+                            f'{len(mean)} means: use --normalize=dataset, or weights that were '
+                            'trained on such images.')
+  whole = whole_side(size, crop)
+  first = (whole - size) // 2
 
   def prepare(images, keys):
-    if images.shape[-1] != len(mean):
-      raise errors.UsageError(f'Images with {images.shape[-1]} channels cannot be normalised by '
-                              f'{len(mean)} means: use --normalize=dataset.')
     if keys is not None and augment != 'none':
       images = jax.vmap(augment_image)(images, keys)
     x = images.astype(jnp.float32) / 255.0
-    size = image_size or images.shape[1]
-    whole = round(size / crop)
     if x.shape[1:3] != (whole, whole):
-      x = jax.image.resize(x, (len(x), whole, whole, x.shape[3]), 'bilinear')
-    first = (whole - size) // 2
+      x = jax.image.resize(x, (len(x), whole, whole, channels), 'bilinear')
     x = x[:, first:first + size, first:first + size]
     return (x - jnp.asarray(mean)) / jnp.asarray(std)
 

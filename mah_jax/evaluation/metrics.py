@@ -1,5 +1,7 @@
 """Retrieval scores of binary codes that do not hide what ties do to a Hamming ranking."""
 
+from typing import Any
+
 import numpy as np
 
 from mah_jax.evaluation import hamming
@@ -58,7 +60,7 @@ def evaluate(
 
 
 def codebook(
-    database_codes: np.ndarray, database_labels: np.ndarray) -> dict[str, int | float]:
+    database_codes: np.ndarray, database_labels: np.ndarray) -> dict[str, Any]:
   """Describes how well the codes of the classes are told apart.
 
   The codeword of a class is the sign of the mean code of the rows that carry its label,
@@ -74,11 +76,13 @@ def codebook(
       classes share one; c when there are no two classes.
     bit_balance: share of the rarer sign on the most uneven bit over all rows; 0.5 is
       perfect, 0 is a bit that never changes.
+    codewords: of each label, as a text of 0 (for -1) and 1; empty for one without rows.
   """
   codes, labels = _checked('database', database_codes, database_labels)
   codes, labels = codes.astype(np.float64), labels.astype(np.float64)
-  sums = (labels.T @ codes)[labels.any(axis=0)]  # [classes with rows, c]
-  words = hamming.pack(sums >= 0)
+  bits = labels.T @ codes >= 0  # [L, c]
+  has_rows = labels.any(axis=0)
+  words = hamming.pack(bits[has_rows])
   gaps = np.concatenate([[codes.shape[1]]] + [
       hamming.distances(words[i + 1:], word) for i, word in enumerate(words)])
   positive = (codes > 0).mean(axis=0)
@@ -86,6 +90,8 @@ def codebook(
       'distinct': len(np.unique(words, axis=0)),
       'min_distance': int(gaps.min()),
       'bit_balance': float(np.minimum(positive, 1 - positive).min()),
+      'codewords': [''.join(map(str, word.astype(int))) if rows else ''
+                    for word, rows in zip(bits, has_rows)],
   }
 
 

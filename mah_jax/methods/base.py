@@ -1,4 +1,4 @@
-"""What a deep hashing method is to the rest of the program."""
+"""What a hashing method is to the rest of the program."""
 
 from __future__ import annotations
 
@@ -27,3 +27,17 @@ class DeepMethod(NamedTuple):
   targets: Callable[[Codes, jax.Array], Any]
   loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
   update_codes: Callable[..., Codes]
+
+
+class ShallowMethod(NamedTuple):
+  """A method that works on fixed features, one code length c at a time. It holds no state.
+
+  fit: (features [n, D] float32, labels [n, L] 0/1, c, key) -> a NamedTuple of arrays: what was
+    learned.
+  encode: (learned, features [b, D]) -> codes of points never seen, [b, c] int8.
+  learned: (learned) -> codes that the method solved for, of the rows it was given, [n, c] int8,
+    or None where it has a function only.
+  """
+  fit: Callable[..., Any]
+  encode: Callable[[Any, jax.Array], jax.Array]
+  learned: Callable[[Any], jax.Array | None]

@@ -8,19 +8,17 @@ from typing import Any
 from flax import linen as nn
 
 from mah_jax import errors
+from mah_jax.models import alexnet
 from mah_jax.models import compact
 from mah_jax.models import heads as heads_lib
 from mah_jax.models import resnet
+from mah_jax.models import vgg
 
 
-def _resnet50(*, feature: str, width: int, axis_name: str | None) -> resnet.ResNet:
-  """ResNet-50 v1.5; its width is fixed."""
-  return resnet.ResNet(feature=feature, axis_name=axis_name)
-
-
-def _resnet50_v1(*, feature: str, width: int, axis_name: str | None) -> resnet.ResNet:
-  """ResNet-50 v1; its width is fixed."""
-  return resnet.ResNet(stride_on_1x1=True, feature=feature, axis_name=axis_name)
+def _fixed(network: Callable[..., nn.Module], **settings) -> Callable[..., nn.Module]:
+  """Maker of a network that torchvision defines, whose width cannot be chosen."""
+  return lambda *, feature, width, axis_name: network(
+      feature=feature, axis_name=axis_name, **settings)
 
 
 def _compact(*, feature: str, width: int, axis_name: str | None) -> compact.Compact:
@@ -32,8 +30,13 @@ def _compact(*, feature: str, width: int, axis_name: str | None) -> compact.Comp
 
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
-    'resnet50': _resnet50,
-    'resnet50_v1': _resnet50_v1,
+    'resnet18': _fixed(resnet.ResNet, stage_sizes=(2, 2, 2, 2), basic_blocks=True),
+    'resnet34': _fixed(resnet.ResNet, stage_sizes=(3, 4, 6, 3), basic_blocks=True),
+    'resnet50': _fixed(resnet.ResNet, stage_sizes=(3, 4, 6, 3)),
+    'resnet50_v1': _fixed(resnet.ResNet, stage_sizes=(3, 4, 6, 3), stride_on_1x1=True),
+    'alexnet': _fixed(alexnet.AlexNet),
+    'vgg11': _fixed(vgg.VGG, stage_sizes=(1, 1, 2, 2, 2)),
+    'vgg16': _fixed(vgg.VGG, stage_sizes=(2, 2, 3, 3, 3)),
     'compact': _compact,
 }
 
@@ -45,23 +48,38 @@ def _choose(table: Mapping[str, Any], flag: str, name: str) -> Any:
   return table[name]
 
 
+def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None) -> nn.Module:
+  """A backbone by its name.
+
+  Args:
+    name: a key of `BACKBONES`.
+    feature: 'pooled' or 'logits', what it returns; the compact network has no logits.
+    width: channels of the first block of the compact network.
+    axis_name: mapped axis over which training spreads the batch, or None.
+
+  Returns:
+    A module, (images [b, h, w, channels], train) -> features [b, D].
+  """
+  make = _choose(BACKBONES, 'backbone', name)
+  return make(feature=feature, width=width, axis_name=axis_name)
+
+
 def make_network(backbone: str, heads: str, code_lengths: Sequence[int], *, feature: str,
                  width: int, axis_name: str | None) -> heads_lib.HashNetwork:
   """Joins a backbone and heads by their names.
 
   Args:
-    backbone: a key of `BACKBONES`.
+    backbone: see `make_backbone`, as for feature, width and axis_name.
     heads: a key of `heads.HEADS`.
     code_lengths: bits per head, ascending.
-    feature: 'pooled' or 'logits', what the heads read; only the ResNets have logits.
-    width: channels of the first block of the compact network.
-    axis_name: mapped axis over which training synchronises batch statistics, or None.
+    feature: what the heads read.
+    width: see `make_backbone`.
+    axis_name: see `make_backbone`.
 
   Returns:
     A module, (images [b, h, w, channels], train) -> embeddings ([b, c], ...).
   """
-  make_backbone = _choose(BACKBONES, 'backbone', backbone)
   head_cls = _choose(heads_lib.HEADS, 'heads', heads)
   return heads_lib.HashNetwork(
-      backbone=make_backbone(feature=feature, width=width, axis_name=axis_name),
+      backbone=make_backbone(backbone, feature=feature, width=width, axis_name=axis_name),
       heads=head_cls(tuple(code_lengths)))

@@ -1,22 +1,17 @@
-"""ResNet-50 as torchvision defines it (He et al. 2016), stride in either place."""
+"""ResNets as torchvision defines them (He et al. 2016); ResNet-50's stride in either place."""
+
+import functools
 
 import jax
 from flax import linen as nn
 
-from mah_jax import errors
-from mah_jax.models import conv
-
-FEATURES = ('pooled', 'logits')
-NUM_CLASSES = 1000  # of ImageNet, the outputs of the top layer
-
-_kaiming_fan_out = nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')
+from mah_jax.models import imagenet
 
 
 def _conv(channels: int, size: int, strides: int, name: str) -> nn.Conv:
   """A convolution without bias, padded alike on both sides; SAME would not be."""
-  return nn.Conv(channels, (size, size), strides, padding=size // 2, use_bias=False,
-                 kernel_init=_kaiming_fan_out, conv_general_dilated=conv.convolve,
-                 name=name)
+  return imagenet.Conv(channels, (size, size), strides, padding=size // 2, use_bias=False,
+                       name=name)
 
 
 def _norm(train: bool, axis_name: str | None, name: str) -> nn.BatchNorm:
@@ -29,20 +24,52 @@ def _norm(train: bool, axis_name: str | None, name: str) -> nn.BatchNorm:
                       axis_name=axis_name, name=name)
 
 
+def _add_shortcut(x: jax.Array, y: jax.Array, strides: int, train: bool,
+                  axis_name: str | None) -> jax.Array:
+  """ReLU of x + y; x is projected first where a block changes the shape."""
+  if x.shape != y.shape:
+    x = _conv(y.shape[-1], 1, strides, 'downsample_conv')(x)
+    x = _norm(train, axis_name, 'downsample_bn')(x)
+  return nn.relu(x + y)
+
+
+class BasicBlock(nn.Module):
+  """Two 3x3 convolutions around a shortcut.
+
+  Attributes:
+    channels: channels of both convolutions.
+    strides: step of the block in pixels, 1 or 2.
+    axis_name: see `ResNet`.
+  """
+
+  channels: int
+  strides: int
+  axis_name: str | None
+
+  @nn.compact
+  def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+    """[b, h, w, any] -> [b, h / strides, w / strides, channels]."""
+    y = _conv(self.channels, 3, self.strides, 'conv1')(x)
+    y = nn.relu(_norm(train, self.axis_name, 'bn1')(y))
+    y = _conv(self.channels, 3, 1, 'conv2')(y)
+    y = _norm(train, self.axis_name, 'bn2')(y)
+    return _add_shortcut(x, y, self.strides, train, self.axis_name)
+
+
 class Bottleneck(nn.Module):
   """Convolutions 1x1, 3x3 and 1x1 around a shortcut.
 
   Attributes:
     channels: channels of the first two convolutions; the output has four times as many.
     strides: step of the block in pixels, 1 or 2.
-    stride_on_1x1: the first 1x1 convolution takes the step (v1), not the 3x3 (v1.5).
     axis_name: see `ResNet`.
+    stride_on_1x1: the first 1x1 convolution takes the step (v1), not the 3x3 (v1.5).
   """
 
   channels: int
   strides: int
-  stride_on_1x1: bool
   axis_name: str | None
+  stride_on_1x1: bool
 
   @nn.compact
   def __call__(self, x: jax.Array, train: bool) -> jax.Array:
@@ -54,29 +81,28 @@ class Bottleneck(nn.Module):
     y = nn.relu(_norm(train, self.axis_name, 'bn2')(y))
     y = _conv(4 * self.channels, 1, 1, 'conv3')(y)
     y = _norm(train, self.axis_name, 'bn3')(y)
-    if x.shape != y.shape:
-      x = _conv(4 * self.channels, 1, self.strides, 'downsample_conv')(x)
-      x = _norm(train, self.axis_name, 'downsample_bn')(x)
-    return nn.relu(x + y)
+    return _add_shortcut(x, y, self.strides, train, self.axis_name)
 
 
 class ResNet(nn.Module):
-  """A residual network of bottleneck blocks; its parts are named as in torchvision.
+  """A residual network; its parts are named as in torchvision.
 
   Block `layer1.0` is called `layer1_0` and its `downsample.0` and `downsample.1` are
   `downsample_conv` and `downsample_bn`; everything else keeps its name.
 
   Attributes:
-    stage_sizes: blocks per stage; (3, 4, 6, 3) is ResNet-50.
+    stage_sizes: blocks per stage; (3, 4, 6, 3) is ResNet-50 and, of basic blocks, 34.
     stride_on_1x1: v1 of the paper; otherwise v1.5, the one torchvision has.
     feature: 'pooled', the averaged last stage, or 'logits', the 1000-way layer on it.
     axis_name: mapped axis over which training synchronises batch statistics, or None.
+    basic_blocks: build of `BasicBlock`, which has no 1x1 convolution, not `Bottleneck`.
   """
 
   stage_sizes: tuple[int, ...] = (3, 4, 6, 3)
   stride_on_1x1: bool = False
   feature: str = 'pooled'
   axis_name: str | None = None
+  basic_blocks: bool = False
 
   @nn.compact
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -87,24 +113,20 @@ class ResNet(nn.Module):
       train: normalise with batch statistics and update the running ones.
 
     Returns:
-      [b, D]; D is 2048 for the pooled features of ResNet-50 and 1000 for logits.
+      [b, D]; D is 1000 for logits; for the pooled features of four stages it is 512 with
+      basic blocks and 2048 with bottlenecks.
     """
-    if self.feature not in FEATURES:
-      raise errors.UsageError(
-          f'--feature={self.feature} is unknown; use one of {", ".join(FEATURES)}.')
-    if images.ndim != 4 or images.shape[-1] != 3:
-      raise errors.UsageError(
-          f'A ResNet reads RGB images [b, h, w, 3], not the shape {images.shape}: use '
-          '--backbone=compact.')
+    imagenet.check_input('A ResNet', images, self.feature)
+    block = BasicBlock if self.basic_blocks else functools.partial(
+        Bottleneck, stride_on_1x1=self.stride_on_1x1)
     x = _conv(64, 7, 2, 'conv1')(images)
     x = nn.relu(_norm(train, self.axis_name, 'bn1')(x))
     x = nn.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
     for i, num_blocks in enumerate(self.stage_sizes):
       for j in range(num_blocks):
         strides = 2 if i > 0 and j == 0 else 1  # the max-pool halved for the first stage
-        x = Bottleneck(64 * 2**i, strides, self.stride_on_1x1, self.axis_name,
-                       name=f'layer{i + 1}_{j}')(x, train)
-    x = x.mean(axis=(1, 2))  # [b, 2048]
+        x = block(64 * 2**i, strides, self.axis_name, name=f'layer{i + 1}_{j}')(x, train)
+    x = x.mean(axis=(1, 2))  # [b, D]
     if self.feature == 'pooled':
       return x
-    return nn.Dense(NUM_CLASSES, name='fc')(x)
+    return nn.Dense(imagenet.NUM_CLASSES, name='fc')(x)

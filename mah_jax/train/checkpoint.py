@@ -24,11 +24,12 @@ class Checkpoints:
   sha256 of each of its files. One that is unsealed or differs from its seal is passed over.
   """
 
-  def __init__(self, folder: pathlib.Path, max_to_keep: int, read_only: bool = False):
+  def __init__(self, folder: pathlib.Path, max_to_keep: int | None = None):
+    """Opens the folder for as many checkpoints as given, or for reading only."""
     self._folder = folder.absolute()
-    policy = ocp.checkpoint_managers.LatestN(max_to_keep)
     self._manager = ocp.CheckpointManager(self._folder, options=ocp.CheckpointManagerOptions(
-        preservation_policy=policy, cleanup_tmp_directories=True, read_only=read_only))
+        preservation_policy=ocp.checkpoint_managers.LatestN(max_to_keep or 1),
+        cleanup_tmp_directories=True, read_only=max_to_keep is None))
     self._unsealed: int | None = None
 
   def save(self, state: step_lib.TrainState, meta: dict[str, Any]):
@@ -59,10 +60,11 @@ class Checkpoints:
     self.wait()
     self._manager.close()
 
-  def newest(self) -> tuple[int | None, list[str]]:
+  def newest(self, required: bool = True) -> tuple[int | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence on each newer one that is not.
 
-    Raises errors.InputError when checkpoints are there but none is whole.
+    Raises errors.InputError when checkpoints are there but none is whole, or when there is
+    none although one is required.
     """
     steps = sorted(self._manager.all_steps(), reverse=True)
     reports = []
@@ -75,6 +77,8 @@ class Checkpoints:
     if sealed:
       raise errors.InputError(f'{" ".join(reports)} No other is left in {self._folder}; remove '
                               'that folder to start the run anew.')
+    if required:
+      raise errors.InputError(f'{self._folder} has no checkpoint; train first.')
     return None, reports
 
   def meta(self, step: int) -> dict[str, Any]:
@@ -87,6 +91,13 @@ class Checkpoints:
     template = jax.tree.map(ocp.utils.to_shape_dtype_struct, _tree(state))
     args = ocp.args.Composite(state=ocp.args.StandardRestore(template))
     return state.replace(**self._manager.restore(step, args=args).state)
+
+  def restore_part(self, step: int, template: Any) -> Any:
+    """Part of what was saved: the leaves that `template` has, with their shapes and shardings."""
+    args = ocp.args.PyTreeRestore(
+        item=template, partial_restore=True,
+        restore_args=ocp.checkpoint_utils.construct_restore_args(template))
+    return self._manager.restore(step, args=ocp.args.Composite(state=args)).state
 
 
 def _tree(state: step_lib.TrainState) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def make_optimizer(steps_per_round: int, *, learning_rate: float, momentum: floa
 
 
 def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
-        devices: step_lib.Devices, train_step: Callable, take: Callable, encode: Callable,
+        devices: step_lib.Devices, train_step: Callable, feed: step_lib.Feed, encode: Callable,
         key: jax.Array, on_step: Callable[[], bool],
         history: Sequence[dict[str, float]] = ()) -> Iterator[Pause]:
   """Trains from wherever the state is and pauses after every round.
@@ -92,7 +92,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     method: loss and update of the codes.
     devices: where it runs.
     train_step: see step.make_train_step.
-    take: row numbers [B] -> images on the devices.
+    feed: batches of row numbers [B] -> their images on the devices.
     encode: (state, row numbers [m]) -> embeddings, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
     on_step: called after each step; True asks to stop.
@@ -109,10 +109,11 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     sampled = pipeline.sample(_fold(key, SAMPLE, r), n, plan.num_sampled)
     targets = devices.replicate(method.targets(state.codes, sampled))
     order_key = _fold(key, ORDER, epoch) if plan.shuffle else None
-    batches = pipeline.batches(sampled, plan.batch_size, order_key)
+    batches = list(pipeline.batches(sampled, plan.batch_size, order_key))
+    batches = batches[step % plan.steps_per_epoch:]  # the rest of an epoch that was begun
     stop = False
-    for batch in list(batches)[step % plan.steps_per_epoch:]:
-      state, metrics = train_step(state, targets, take(batch.row), devices.shard(batch))
+    for batch, images in zip(batches, feed(batch.row for batch in batches)):
+      state, metrics = train_step(state, targets, images, devices.shard(batch))
       step += 1
       history.append(metrics)
       _check_finite(history[-2:][0]['loss'], r)  # waits for all but the newest step

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,12 +18,13 @@ from flax.training import train_state
 from mah_jax import errors
 
 AXIS = 'devices'
+DROPOUT = 2**32 - 1  # folded into a step's key; no image has this place in its batch
 
 
 class TrainState(train_state.TrainState):
   """Everything a run needs to go on, in one pytree.
 
-  batch_stats: running means and variances of the network.
+  batch_stats: running means and variances of the network; empty where it has none.
   codes: database codes B of each head, ([n, c] int8, ...).
   embeddings: last outputs H seen of the sampled rows, ([m, c], ...).
   key: root of all randomness inside steps.
@@ -30,6 +33,11 @@ class TrainState(train_state.TrainState):
   codes: tuple[jax.Array, ...]
   embeddings: tuple[jax.Array, ...]
   key: jax.Array
+
+  @property
+  def variables(self) -> dict[str, Any]:
+    """What the network's `apply` needs."""
+    return {'params': self.params, 'batch_stats': self.batch_stats}
 
 
 def pick_devices(num_devices: int) -> list[jax.Device]:
@@ -63,6 +71,11 @@ class Devices:
     """A copy of each array on every device; shapes stay as they are."""
     return jax.device_put(tree, self._everywhere)
 
+  def abstract(self, tree: Any) -> Any:
+    """Shapes of a pytree as `replicate` would lay it out, for a checkpoint to be restored to."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype,
+                                                       sharding=self._everywhere), tree)
+
   def shard(self, tree: Any) -> Any:
     """Spreads the leading axis over the devices: [d * b, ...] -> [d, b, ...]."""
     d = len(self.devices)
@@ -93,7 +106,7 @@ def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, imag
   embeddings = tuple(jnp.zeros((m, b.shape[1])) for b in codes)
   return TrainState.create(
       apply_fn=network.apply, params=variables['params'], tx=tx,
-      batch_stats=variables['batch_stats'], codes=codes,
+      batch_stats=variables.get('batch_stats', {}), codes=codes,
       embeddings=embeddings, key=key)
 
 
@@ -120,11 +133,11 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Call
     def mean_loss(params):
       embeddings, changed = state.apply_fn(
           {'params': params, 'batch_stats': state.batch_stats}, x, train=True,
-          mutable=['batch_stats'])
+          mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
       per_image, terms = loss(embeddings, targets, batch.position)
       mean = jax.tree.map(lambda v: jnp.sum(v * batch.valid) / count,
                           {'loss': per_image, **terms})
-      return mean['loss'], (mean, embeddings, changed['batch_stats'])
+      return mean['loss'], (mean, embeddings, changed.get('batch_stats', {}))
 
     grads, (metrics, embeddings, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
     grads, metrics = jax.lax.psum((grads, metrics), AXIS)
@@ -140,23 +153,49 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Call
 
 
 def make_encode(devices: Devices, network: nn.Module, prepare: Callable) -> Callable:
-  """Compiles encode(state, images [d, b, h, w, ch]) -> embeddings ([d * b, c], ...), numpy."""
+  """Compiles encode(variables, images [d, b, h, w, ch]) -> what the network gives, in numpy.
 
-  def forward(params, batch_stats, images):
-    return network.apply({'params': params, 'batch_stats': batch_stats}, prepare(images, None),
-                         train=False)
+  Each output [b, c] of the network becomes [d * b, c].
+  """
 
-  mapped = devices.pmap(forward, (None, None, 0), 0)
+  def forward(variables, images):
+    return network.apply(variables, prepare(images, None), train=False)
 
-  def encode(state: TrainState, images: jax.Array) -> tuple[np.ndarray, ...]:
-    outputs = mapped(state.params, state.batch_stats, images)
-    return tuple(np.asarray(u).reshape(-1, u.shape[-1]) for u in outputs)
+  mapped = devices.pmap(forward, (None, 0), 0)
+
+  def encode(variables: dict[str, Any], images: jax.Array) -> Any:
+    outputs = mapped(variables, images)
+    return jax.tree.map(lambda u: np.asarray(u).reshape(-1, u.shape[-1]), outputs)
 
   return encode
 
 
-def make_take(devices: Devices, images: np.ndarray) -> Callable[[np.ndarray], jax.Array]:
-  """Puts images [n, h, w, ch] on the devices; take(rows [B]) -> [d, b, h, w, ch] there."""
+Feed = Callable[[Iterable[np.ndarray]], Iterator[jax.Array]]  # rows [B], ... -> [d, b, ...], ...
+
+
+def make_feed(devices: Devices, images: np.ndarray) -> Feed:
+  """Puts images [n, h, w, ch] on the devices; feed(batches of rows) yields those rows there."""
   resident = devices.replicate(images)
   gather = devices.pmap(lambda images, rows: images[rows], (None, 0), 0)
-  return lambda rows: gather(resident, devices.shard(rows))
+
+  def feed(batches):
+    for rows in batches:
+      yield gather(resident, devices.shard(rows))
+
+  return feed
+
+
+def make_streaming_feed(devices: Devices, read: Callable[[Iterable], Iterator[np.ndarray]]) -> Feed:
+  """Feeds what read(batches of rows) yields, [B, h, w, ch]; the next batch is sent ahead."""
+
+  def feed(batches):
+    waiting = None
+    for images in read(batches):
+      sent = devices.shard(images)
+      if waiting is not None:
+        yield waiting
+      waiting = sent
+    if waiting is not None:
+      yield waiting
+
+  return feed

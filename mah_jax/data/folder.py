@@ -1,0 +1,247 @@
+"""A user's labelled images: a sub-folder for each class, or a CSV of files and labels."""
+
+import csv
+import hashlib
+import io
+import json
+import os
+import pathlib
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mah_jax import errors
+from mah_jax.data import images as images_lib
+
+CSV = 'labels.csv'      # looked for in the folder
+HEADER = ['file', 'labels']
+MAX_SKIPPED = 0.01      # share of the images that may be unusable
+SHOWN = 5               # unusable images that an error spells out
+
+
+class Listing(NamedTuple):
+  """What a folder says of itself, before any image is read.
+
+  root: folder that the names are relative to.
+  names: of all files.
+  labels: names of the classes of each file.
+  class_names: sorted.
+  """
+  root: pathlib.Path
+  names: list[str]
+  labels: list[set[str]]
+  class_names: list[str]
+
+
+class Folder(NamedTuple):
+  """The usable images of a folder.
+
+  names: file names, relative to the folder.
+  labels: multi-hot, [rows, L] uint8; a row may have none.
+  images: decoded when asked for.
+  skipped: file name -> reason, for those left out.
+  report: the same as text, '' if there are none.
+  """
+  names: list[str]
+  labels: np.ndarray
+  class_names: tuple[str, ...]
+  images: images_lib.Encoded
+  skipped: dict[str, str]
+  report: str
+
+
+def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
+         on_start: Callable[[int], Callable[[], None]]) -> Folder:
+  """Lists the images and their labels, and leaves out what cannot be decoded.
+
+  Every file is decoded once to find that out, unless `cache` says that it has been done and
+  that nothing has changed since.
+
+  Args:
+    data_dir: a CSV file, a folder with a labels.csv, or one with a sub-folder for each class.
+    cache: folder for what the check found.
+    on_start: called with the number of files before a check; what it returns is called
+      after each file.
+
+  Raises:
+    errors.InputError: files or labels that cannot be used.
+  """
+  listing = _list(data_dir)
+  labels = _multi_hot(listing)
+  _check_classes(data_dir, listing.class_names, labels)  # before the slow part
+
+  def read(row: int) -> bytes:
+    return (listing.root / listing.names[row]).read_bytes()
+
+  encoded = images_lib.Encoded(read, listing.names, version=_version(listing))
+  problems = _check_images(encoded, cache, on_start)
+  skipped = {listing.names[row]: reason for row, reason in problems.items()}
+  report = _report(skipped, len(encoded))
+  kept = np.setdiff1d(np.arange(len(encoded)), list(problems))
+  images, labels = encoded[kept], labels[kept]
+  _check_classes(data_dir, listing.class_names, labels)
+  return Folder(images.names, labels, tuple(listing.class_names), images, skipped, report)
+
+
+def query_rows(names: Sequence[str], list_file: pathlib.Path) -> np.ndarray:
+  """Rows of the files that a text file names, one a line; '#' begins a comment. [q] int64."""
+  rows = {name: row for row, name in enumerate(names)}
+  lines = {}  # row -> number of the line that names it
+  for number, line in enumerate(_read_text(list_file).splitlines(), start=1):
+    name = line.strip()
+    if not name or name.startswith('#'):
+      continue
+    if name not in rows:
+      raise _bad_line(list_file, number, f'names {name!r}, which is none of the usable '
+                      'images: write it as the data do, or remove it')
+    row = rows[name]
+    if row in lines:
+      raise _bad_line(list_file, number, f'repeats {name!r} of line {lines[row]}: remove it')
+    lines[row] = number
+  if not lines:
+    raise errors.InputError(f'{list_file} names no image: write one file name on each line.')
+  return np.array(list(lines), np.int64)
+
+
+def _list(data_dir: pathlib.Path) -> Listing:
+  if data_dir.is_file():
+    if data_dir.suffix.lower() != '.csv':
+      raise errors.InputError(f'{data_dir} is neither a folder nor a .csv file: give either.')
+    return _list_csv(data_dir)
+  if not data_dir.is_dir():
+    raise errors.InputError(f'There is no folder {data_dir}: correct --data_dir.')
+  if (data_dir / CSV).is_file():
+    return _list_csv(data_dir / CSV)
+  return _list_folders(data_dir)
+
+
+def _list_folders(root: pathlib.Path) -> Listing:
+  """One class for each sub-folder, its images at any depth."""
+  names = images_lib.find(root)
+  if not names:
+    raise errors.InputError(f'{root} holds no image ({", ".join(images_lib.SUFFIXES)}): put a '
+                            f'sub-folder of images for each class, or a {CSV}, into it.')
+  stray = [name for name in names if '/' not in name]
+  if stray:
+    raise errors.InputError(
+        f'{root} holds images outside of any class folder ({len(stray):,}, as {stray[0]!r}): '
+        f'move them into a sub-folder for each class, or add a {CSV} of file,labels.')
+  class_names = sorted(path.name for path in root.iterdir()
+                       if path.is_dir() and not path.name.startswith('.'))
+  return Listing(root, names, [{name.split('/')[0]} for name in names], class_names)
+
+
+def _list_csv(path: pathlib.Path) -> Listing:
+  """Lines of file,label1;label2 with files relative to the folder of the CSV."""
+  lines = {}  # file -> number of its line
+  labels = []
+  reader = csv.reader(io.StringIO(_read_text(path), newline=''), strict=True)
+  try:
+    for cells in reader:
+      number, cells = reader.line_num, [cell.strip() for cell in cells]
+      if not any(cells) or (number == 1 and cells == HEADER):
+        continue
+      _check_cells(path, number, cells)
+      name = pathlib.PurePath(cells[0]).as_posix()  # ./a.jpg is a.jpg
+      if name in lines:
+        raise _bad_line(path, number, f'repeats {name!r} of line {lines[name]}: give each '
+                        'file one line with all its labels')
+      lines[name] = number
+      labels.append({label.strip() for label in cells[1].split(';')} - {''})
+  except csv.Error as error:
+    raise _bad_line(path, reader.line_num, f'is no CSV ({error}): correct it') from error
+  if not lines:
+    raise errors.InputError(f'{path} names no image: add lines of file,label1;label2.')
+  return Listing(path.parent, list(lines), labels, sorted(set().union(*labels)))
+
+
+def _check_cells(path: pathlib.Path, number: int, cells: list[str]):
+  if len(cells) != len(HEADER):
+    raise _bad_line(path, number, f'has {len(cells)} instead of the 2 columns file,labels: '
+                    'separate labels by semicolons, and put quotes around a name with a comma')
+  if not cells[0]:
+    raise _bad_line(path, number, 'names no file: write it before the comma')
+  is_image = cells[0].lower().endswith(images_lib.SUFFIXES)
+  if number == 1 and not is_image and not (path.parent / cells[0]).is_file():
+    raise _bad_line(path, number, f'begins with {cells[0]!r}, neither a file nor the header '
+                    f'{",".join(HEADER)}: make files the first column')
+
+
+def _bad_line(path: pathlib.Path, number: int, problem: str) -> errors.InputError:
+  return errors.InputError(f'Line {number} of {path} {problem}.')
+
+
+def _read_text(path: pathlib.Path) -> str:
+  """A text file in UTF-8, with or without a byte order mark."""
+  try:
+    content = path.read_bytes()
+  except OSError as error:
+    raise errors.InputError(
+        f'{path} cannot be read ({error.strerror}): correct the path.') from error
+  try:
+    return content.decode('utf-8-sig')
+  except UnicodeDecodeError as error:
+    number = content[:error.start].count(b'\n') + 1
+    raise _bad_line(path, number, 'is not UTF-8: save the file in that encoding') from error
+
+
+def _multi_hot(listing: Listing) -> np.ndarray:
+  """Labels [rows, L] uint8."""
+  columns = {name: k for k, name in enumerate(listing.class_names)}
+  labels = np.zeros((len(listing.names), len(columns)), np.uint8)
+  for row, names in enumerate(listing.labels):
+    labels[row, [columns[name] for name in names]] = 1
+  return labels
+
+
+def _check_classes(data_dir: pathlib.Path, class_names: list[str], labels: np.ndarray):
+  if len(class_names) < 2:
+    raise errors.InputError(f'{data_dir} needs two classes or more but has {class_names}, '
+                            'which leaves nothing to tell apart: add images of others.')
+  empty = np.flatnonzero(~labels.any(axis=0))
+  if len(empty):
+    raise errors.InputError(f'Class {class_names[empty[0]]!r} of {data_dir} has no usable '
+                            'image: add images of it, or remove it.')
+
+
+def _check_images(encoded: images_lib.Encoded, cache: pathlib.Path,
+                  on_start: Callable[[int], Callable[[], None]]) -> dict[int, str]:
+  """The reason for each row that cannot be used, from the cache if nothing has changed."""
+  path = cache / f'{encoded.version}.json'
+  try:
+    return {int(row): reason for row, reason in json.loads(path.read_bytes()).items()}
+  except (OSError, ValueError, AttributeError):
+    pass  # no check so far, or its file is damaged
+  problems = images_lib.usable(encoded, on_start(len(encoded)))
+  cache.mkdir(parents=True, exist_ok=True)
+  part = path.with_suffix('.part')
+  part.write_text(json.dumps(problems, indent=2) + '\n')
+  part.replace(path)
+  return problems
+
+
+def _version(listing: Listing) -> str:
+  """sha256 that changes with the folder, and with the name, size or time of any file."""
+  digest = hashlib.sha256(os.fsencode(os.path.abspath(listing.root)))
+  for name in listing.names:
+    try:
+      status = os.stat(os.path.join(listing.root, name))
+      size, time = status.st_size, status.st_mtime_ns
+    except OSError:
+      size = time = None  # the file is absent
+    digest.update(os.fsencode(f'\n{name}\0{size}\0{time}'))
+  return digest.hexdigest()
+
+
+def _report(skipped: dict[str, str], rows: int) -> str:
+  """The files left out, one a line after their count; InputError if they are too many."""
+  if not skipped:
+    return ''
+  lines = [f'{name}: {reason}' for name, reason in skipped.items()]
+  count = f'{len(lines):,} of {rows:,} images cannot be used'
+  if len(lines) > MAX_SKIPPED * rows:
+    raise errors.InputError(f'{count}, more than {MAX_SKIPPED:.0%}: repair or remove them '
+                            f'(first {"; ".join(lines[:SHOWN])}).')
+  return '\n  '.join([f'{count} and were skipped:', *lines])

@@ -1,0 +1,80 @@
+"""Codes for any folder of images from the network of a finished or stopped run, Eq. 14."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import encoder as encoder_lib
+from mah_jax import errors
+from mah_jax import experiment
+from mah_jax import progress
+from mah_jax import runfolder
+from mah_jax.data import images as images_lib
+from mah_jax.data import pipeline
+from mah_jax.train import checkpoint
+from mah_jax.train import step as step_lib
+
+INDEX = 'files.txt'      # line i names the image of row i
+SKIPPED = 'skipped.txt'  # images that could not be read, with the reason
+
+
+def encode(config: config_lib.Config):
+  """Writes packed codes of --images in every length, and an index of their files."""
+  with progress.StopRequest('Stopped; nothing was written.'):
+    _encode(config)
+
+
+def _encode(config):
+  source = pathlib.Path(config.images).expanduser()
+  names = images_lib.find(source)
+  if not names:
+    raise errors.InputError(f'--images={source} holds no image files '
+                            f'({", ".join(sorted(images_lib.SUFFIXES))}).')
+  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
+  encoder, variables = _restore(config, devices)
+  images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
+  bad = {}  # row: reason
+  feed = encoder.stream(images, on_bad=bad.__setitem__)
+  codes = experiment.binary(encoder(variables, feed, np.arange(len(names)), 'encoding images'))
+  good = np.setdiff1d(np.arange(len(names)), list(bad))
+  if not len(good):
+    raise errors.InputError(f'None of the {len(names)} image files in {source} can be read; the '
+                            f'first, {names[0]}: {bad[0]}.')
+  output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
+  for c, head in zip(config.code_lengths, codes):
+    runfolder.write(output / f'codes_{c}.npy', runfolder.npy(np.packbits(head[good] > 0, axis=1)))
+  _write_lines(output / INDEX, [names[row] for row in good])
+  _write_lines(output / SKIPPED, [f'{names[row]}\t{bad[row]}' for row in sorted(bad)])
+  for row in sorted(bad)[:5]:
+    progress.say(f'Skipped {names[row]}: {bad[row]}.')
+  progress.say(f'{len(good)} images encoded to {config_lib.text(config.code_lengths)} bits, '
+               f'{len(bad)} skipped. Written to {output}.')
+
+
+def _write_lines(path: pathlib.Path, lines: list[str]):
+  text = ''.join(f'{line}\n' for line in lines)
+  runfolder.write(path, text.encode(errors='surrogateescape'))  # a name may be no valid text
+
+
+def _restore(config, devices) -> tuple[encoder_lib.Encoder, dict]:
+  """The network of the newest checkpoint in --workdir, with its weights."""
+  folder = runfolder.RunFolder(config.workdir)
+  folder.check_claimed()
+  with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints:
+    step, reports = checkpoints.newest()
+    for report in reports:
+      progress.say(report)
+    meta = checkpoints.meta(step)
+    folder.check_same(config, meta['flags'])
+    network = experiment.network(config)
+    encoder = encoder_lib.Encoder(config, network, pipeline.Pixels(**meta['pixels']), devices)
+    variables = jax.eval_shape(functools.partial(network.init, train=False), jax.random.key(0),
+                               jnp.zeros((1, *encoder.input_shape)))
+    return encoder, checkpoints.restore_part(step, devices.abstract(dict(variables)))

@@ -1,0 +1,221 @@
+"""Whole runs on folders of real JPEG files: streaming, several devices, resuming, encoding."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+
+from mah_jax import config
+from mah_jax import features
+from mah_jax import main
+from mah_jax.data import datasets
+from mah_jax.train import checkpoint
+from mah_jax.train import step
+
+NAMES = ('blue', 'green', 'red')
+FLAGS = ['--dataset=folder', '--backbone=compact', '--width=4', '--image_size=16', '--crop=0.8',
+         '--augment=flip_shift', '--shift_pixels=1', '--code_lengths=3,6', '--head_weights=1,0.2',
+         '--code_init=codebook', '--gamma=10', '--num_sampled=48', '--batch_size=16', '--shuffle',
+         '--num_rounds=4', '--epochs_per_round=2', '--learning_rate=0.02', '--momentum=0.9',
+         '--lr_drop_rounds=', '--query_fraction=0.2', '--resident_mb=0']
+
+
+def _photo(rng, labels, path):
+  """A JPEG of 40 to 60 pixels in which a stripe of each labelled colour crosses grey noise."""
+  w, h = rng.integers(40, 60, 2)
+  pixels = rng.integers(90, 160, (h, w, 3))
+  for k, channel in enumerate((2, 1, 0)):
+    if labels[k]:
+      stripe = slice(k * h // 3, (k + 1) * h // 3)
+      pixels[stripe] = rng.integers(0, 60, (1, 1, 3))
+      pixels[stripe, :, channel] = 230
+  Image.fromarray(pixels.astype(np.uint8)).save(path, quality=90)
+
+
+@pytest.fixture(scope='module')
+def photos(tmp_path_factory):
+  """A folder of 90 photographs with one or two labels each, and a file of their labels."""
+  folder = tmp_path_factory.mktemp('photos')
+  rng = np.random.default_rng(0)
+  sets = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1)]
+  lines = ['file,labels']
+  for i in range(90):
+    labels = sets[i % len(sets)]
+    _photo(rng, labels, folder / f'photo {i}.jpg')
+    lines.append(f'photo {i}.jpg,' + ';'.join(
+        name for name, present in zip(NAMES, labels) if present))
+  (folder / 'labels.csv').write_text('\n'.join(lines))
+  return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+
+
+def _run(photos, workdir, *more):
+  return main.main([*FLAGS, f'--data_dir={photos}', f'--workdir={workdir}', *more])
+
+
+def _results(workdir):
+  return json.loads((workdir / 'results.json').read_text())
+
+
+@pytest.fixture(scope='module')
+def finished(photos, tmp_path_factory):
+  """The folder of a run on one device whose images stream from disk."""
+  workdir = tmp_path_factory.mktemp('runs') / 'one'
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
+    assert _run(photos, workdir, '--num_devices=1') == 0
+  return workdir
+
+
+def test_a_multi_label_folder_is_learned_through_the_stream(finished):
+  results = _results(finished)
+  assert results['classes'] == list(NAMES)
+  assert len(results['metrics']['6']['codebook']['codewords']) == 3
+  labels = np.load(finished / 'codes' / 'query_labels.npy')
+  database = np.load(finished / 'codes' / 'database_labels.npy')
+  chance = (labels @ database.T > 0).mean()
+  assert results['metrics']['6']['learned']['map'] > chance + 0.2
+  assert results['protocol']['queries'] + results['protocol']['database'] == 90
+
+
+def test_four_devices_and_resident_images_give_the_same_scores(photos, finished, tmp_path):
+  for name, more in {'four': ['--num_devices=4'],
+                     'resident': ['--num_devices=1', '--resident_mb=64']}.items():
+    assert _run(photos, tmp_path / name, *more) == 0
+    got, expected = (_results(folder) for folder in (tmp_path / name, finished))
+    assert got['protocol'] == expected['protocol']
+    for c in ('3', '6'):
+      np.testing.assert_allclose(got['metrics'][c]['learned']['map'],
+                                 expected['metrics'][c]['learned']['map'], atol=1e-3)
+  for c in (3, 6):  # where images come from changes no bit
+    np.testing.assert_array_equal(np.load(tmp_path / 'resident' / f'codes/database_{c}.npy'),
+                                  np.load(finished / f'codes/database_{c}.npy'))
+
+
+def test_a_shorter_run_goes_on_to_the_same_end(photos, finished, tmp_path, capsys):
+  assert _run(photos, tmp_path / 'run', '--num_devices=1', '--num_rounds=2') == 0
+  assert _run(photos, tmp_path / 'run', '--num_devices=1') == 0
+  assert '2 rounds done' in capsys.readouterr().out
+  assert _results(tmp_path / 'run')['metrics'] == _results(finished)['metrics']
+
+
+def test_images_that_changed_since_are_refused(photos, finished, tmp_path, capsys):
+  other = tmp_path / 'photos'
+  shutil.copytree(photos, other)
+  lines = (other / 'labels.csv').read_text().splitlines()
+  (other / 'labels.csv').write_text('\n'.join(lines[:-1]))
+  shutil.copytree(finished, tmp_path / 'run')
+  assert _run(other, tmp_path / 'run', '--num_devices=1', '--num_rounds=5') == 1
+  assert 'are not those that the run' in capsys.readouterr().err
+
+
+def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_path, capsys):
+  new = tmp_path / 'new'
+  (new / 'sub').mkdir(parents=True)
+  for i in range(20):
+    shutil.copy(photos / f'photo {i}.jpg', new / 'sub' / f'{i:02}.jpg')
+  (new / 'broken.jpg').write_bytes((new / 'sub' / '00.jpg').read_bytes()[:300])
+  arguments = ['--mode=encode', f'--images={new}', f'--workdir={finished}',
+               f'--output={tmp_path / "codes"}', '--num_devices=1']
+  assert main.main(arguments) == 0
+  output = capsys.readouterr().out
+  assert '20 images encoded' in output and '1 skipped' in output and 'broken.jpg' in output
+  names = (tmp_path / 'codes' / 'files.txt').read_text().splitlines()
+  assert names == [f'sub/{i:02}.jpg' for i in range(20)]
+  assert (tmp_path / 'codes' / 'skipped.txt').read_text().startswith('broken.jpg\t')
+  # The same images as queries and database rows of the run have the same codes.
+  data = datasets.load('folder', str(photos), 0, query_fraction=0.2, cache_dir=tmp_path)
+  queries = [int(data.names[row].split()[1].split('.')[0]) for row in data.protocol.queries]
+  for c in (3, 6):
+    packed = np.load(tmp_path / 'codes' / f'codes_{c}.npy')
+    assert packed.dtype == np.uint8 and packed.shape == (20, 1)
+    codes = np.unpackbits(packed, axis=1, count=c).astype(np.int8) * 2 - 1
+    expected = np.load(finished / 'codes' / f'queries_{c}.npy')
+    assert all(np.array_equal(codes[i], expected[place])
+               for place, i in enumerate(queries) if i < 20)
+    assert sum(i < 20 for i in queries) > 1
+
+
+@pytest.mark.parametrize('flags, words, code', [
+    (['--mode=encode', '--images=no/such/folder'], 'no/such/folder', 1),
+    (['--mode=encode'], '--images=FOLDER', 2),
+    (['--mode=train', '--images=x'], '--mode=encode', 2),
+])
+def test_wrong_use_of_encode_gives_one_sentence(finished, flags, words, code, capsys):
+  assert main.main([*flags, f'--workdir={finished}', '--num_devices=1']) == code
+  error = capsys.readouterr().err
+  assert words in error and error.count('\n') == 1
+
+
+def test_a_run_can_start_from_the_backbone_of_another(photos, finished, tmp_path, capsys):
+  assert _run(photos, tmp_path / 'run', '--num_devices=1', f'--pretrained={finished}',
+              '--heads=flat', '--num_rounds=1', '--learning_rate=1e-12', '--weight_decay=0') == 0
+  assert 'Starting from the backbone' in capsys.readouterr().out
+  kernels = []
+  for folder in (finished, tmp_path / 'run'):
+    saved = checkpoint.Checkpoints(folder / 'checkpoints')
+    template = {'params': {'backbone': {'stem': {'kernel': jax.ShapeDtypeStruct(
+        (2, 2, 3, 24), np.float32,
+        sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))}}}}
+    kernels.append(saved.restore_part(saved.newest()[0], template))
+    saved.close()
+  jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), *kernels)
+
+
+def test_a_run_with_another_backbone_or_width_is_no_start(photos, finished, tmp_path, capsys):
+  for flags, words in ((['--backbone=resnet18'], '--backbone=compact'),
+                       (['--width=8'], '--width')):
+    assert _run(photos, tmp_path / 'run', f'--pretrained={finished}', '--num_devices=1',
+                *flags) == 1
+    error = capsys.readouterr().err
+    assert words in error and error.count('\n') == 1
+
+
+def test_features_are_kept_and_an_interrupted_extraction_goes_on(photos, finished, tmp_path,
+                                                                  monkeypatch):
+  data = datasets.load('folder', str(photos), 0, cache_dir=tmp_path)
+  settings = config.Config(backbone='compact', width=4, image_size=16, batch_size=16,
+                           pretrained=str(finished), resident_mb=0)
+  devices = step.Devices(step.pick_devices(1), 16)
+  whole = np.array(features.extract(settings, data, devices))
+  assert whole.shape == (90, 16) and whole.std() > 0
+  decoded = []
+  plain = type(data.images).decode
+  monkeypatch.setattr(type(data.images), 'decode',
+                      lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
+  np.testing.assert_array_equal(features.extract(settings, data, devices), whole)
+  assert not decoded
+  monkeypatch.setattr(features, 'SAVE_ROWS', 16)
+  folder = next((tmp_path / 'cache' / 'mah_jax' / 'features').iterdir())
+  shutil.rmtree(folder)
+
+  def stop_late(self, row, *rest):
+    if len(decoded) == 60:
+      raise KeyboardInterrupt
+    decoded.append(row)
+    return plain(self, row, *rest)
+
+  monkeypatch.setattr(type(data.images), 'decode', stop_late)
+  with pytest.raises(KeyboardInterrupt):
+    features.extract(settings, data, devices)
+  decoded.clear()
+  monkeypatch.setattr(type(data.images), 'decode',
+                      lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
+  np.testing.assert_array_equal(features.extract(settings, data, devices), whole)
+  assert 0 < len(decoded) < 90
+
+
+def test_features_of_other_sizes_are_kept_apart(photos, finished, tmp_path):
+  data = datasets.load('folder', str(photos), 0, cache_dir=tmp_path)
+  devices = step.Devices(step.pick_devices(1), 16)
+  small, large = (features.extract(config.Config(
+      backbone='compact', width=4, image_size=size, batch_size=16, pretrained=str(finished)),
+      data, devices) for size in (16, 24))
+  assert small.shape == large.shape and not np.array_equal(small, large)
