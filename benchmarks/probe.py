@@ -5,9 +5,10 @@ python -m mah_jax.data.fetch resnet50 --data_dir=data
 PYTHONPATH=. python benchmarks/probe.py --data_dir=data
 
 The first 1,000 official training images of CIFAR-10 and the first 1,000 test images pass
-through ResNet-50 at 224 px; a logistic regression and a 10-nearest-neighbour vote read its
-pooled features. The same weights are then put through the strides of v1.5, for which they were
-not made. It ends with code 1 when a score of v1 is further than 0.02 from what is known.
+through ResNet-50 at 224 px; a logistic regression and a 10-nearest-neighbour vote by cosine read
+its pooled features, standardised. The same weights are then put through the strides of v1.5, for
+which they were not made. It ends with code 1 when a score of v1 is further than 0.02 from what is
+known.
 """
 
 import argparse
@@ -18,7 +19,6 @@ import tempfile
 import numpy as np
 from sklearn import linear_model
 from sklearn import neighbors
-from sklearn import pipeline as sklearn_pipeline
 from sklearn import preprocessing
 
 from mah_jax import config
@@ -47,11 +47,9 @@ def load(data_dir: str, rows: int) -> datasets.Dataset:
 
 def scores(vectors: np.ndarray, classes: np.ndarray, rows: int) -> dict[str, float]:
   """Accuracies on the second half of two readers trained on the first half."""
-  readers = {
-      'linear probe': sklearn_pipeline.make_pipeline(
-          preprocessing.StandardScaler(), linear_model.LogisticRegression(C=0.01, max_iter=1000)),
-      '10-NN': neighbors.KNeighborsClassifier(10, metric='cosine'),
-  }
+  vectors = preprocessing.StandardScaler().fit(vectors[:rows]).transform(vectors)
+  readers = {'linear probe': linear_model.LogisticRegression(C=0.01, max_iter=1000),
+             '10-NN': neighbors.KNeighborsClassifier(10, metric='cosine')}
   return {name: float(reader.fit(vectors[:rows], classes[:rows]).score(
       vectors[rows:], classes[rows:])) for name, reader in readers.items()}
 

@@ -14,11 +14,8 @@ from mah_jax import methods
 from mah_jax import models
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
-from mah_jax.evaluation import metrics as metrics_lib
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
-
-TOP_K = 5000  # of precision@k and map@k, as in the paper
 
 
 class Experiment:
@@ -76,12 +73,6 @@ class Experiment:
     rows = np.arange(len(self.labels))
     return binary(self._encoder(state.variables, self.feed_database, rows,
                                 'encoding the database'))
-
-  def scores(self, queries, database) -> list[dict[str, float]]:
-    """All metrics of each head's codes, see evaluation/metrics.py."""
-    query_labels = self.data.labels[self.data.protocol.queries]
-    return [metrics_lib.evaluate(q, b, query_labels, self.labels, k=TOP_K)
-            for q, b in zip(queries, database)]
 
 
 def network(config: config_lib.Config):

@@ -16,12 +16,12 @@ from mah_jax import config as config_lib
 from mah_jax import encoder
 from mah_jax import errors
 from mah_jax import experiment as experiment_lib
+from mah_jax import outcome
 from mah_jax import pretrained
 from mah_jax import progress
 from mah_jax import runfolder
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
-from mah_jax.evaluation import metrics as metrics_lib
 from mah_jax.train import checkpoint
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
@@ -163,10 +163,8 @@ def _train(config, experiment, folder, checkpoints, trained, stop) -> Trained:
 
 def _scores(experiment, queries, learned) -> dict[str, dict[str, Any]]:
   """Scores of the learned database codes and their codebooks, by code length."""
-  learned = [np.asarray(b) for b in learned]
-  return {str(b.shape[1]): {'learned': scores,
-                            'codebook': metrics_lib.codebook(b, experiment.labels)}
-          for b, scores in zip(learned, experiment.scores(queries, learned))}
+  codes = [outcome.Codes(q, np.asarray(b), None) for q, b in zip(queries, learned)]
+  return {str(c.queries.shape[1]): outcome.scores(experiment.data, c) for c in codes}
 
 
 def _round_line(pause, config) -> str:
@@ -186,34 +184,14 @@ def _score_text(scores) -> str:
 def _finish(config, experiment, folder, trained):
   """Scores learned and encoded codes, writes everything, prints the table."""
   began = time.monotonic()
-  split = experiment.data.protocol
-  queries = experiment.query_codes(trained.state)
-  encoded = experiment.database_codes(trained.state)
-  scores = _scores(experiment, queries, trained.state.codes)
-  for by_length, by_network in zip(scores.values(), experiment.scores(queries, encoded)):
-    by_length['encoded'] = by_network
-  for c, q, b in zip(config.code_lengths, queries, trained.state.codes):
-    folder.write_codes(f'queries_{c}', q)
-    folder.write_codes(f'database_{c}', np.asarray(b))
-  folder.write_codes('query_labels', experiment.data.labels[split.queries])
-  folder.write_codes('database_labels', experiment.labels)
-  results = {
-      'method': config.method, 'heads': config.heads, 'dataset': config.dataset,
-      'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
-                   'database': len(split.database)},
-      'classes': list(experiment.data.class_names), 'seed': config.seed,
-      'code_lengths': list(config.code_lengths), 'metrics': scores,
+  state = trained.state
+  codes = [outcome.Codes(q, np.asarray(b), encoded) for q, b, encoded in zip(
+      experiment.query_codes(state), state.codes, experiment.database_codes(state))]
+  found = {str(c): outcome.scores(experiment.data, own)
+           for c, own in zip(config.code_lengths, codes)}
+  outcome.write(config, experiment.data, folder, codes, found, {
       'timing': {'train_seconds': round(trained.seconds, 3),
-                 'evaluate_seconds': round(time.monotonic() - began, 3)}}
-  folder.write_results(results)
-  k = experiment_lib.TOP_K
-  progress.say(f'\n{runfolder.table(results, k)}')
-  if len(split.database) < k:
-    progress.say(f'The database has {len(split.database)} rows, fewer than {k}: precision@{k} '
-                 'is the share of relevant rows in all of it.')
-  for sentence in runfolder.collisions(results):
-    progress.say(sentence)
-  progress.say(f'Written to {folder.path}.')
+                 'evaluate_seconds': round(time.monotonic() - began, 3)}})
 
 
 def _about(devices: step_lib.Devices) -> dict[str, Any]:

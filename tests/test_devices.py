@@ -32,7 +32,7 @@ def _trained(num_devices):
   """State after one round and the scores of its codes, on so many devices."""
   made = toy.make(num_devices, num_rounds=1)
   pause, = toy.fit(made)
-  scores = made.scores(made.query_codes(pause.state), [np.asarray(b) for b in pause.state.codes])
+  scores = toy.scores(made, pause.state)
   return jax.device_get(pause.state), pause.metrics, scores
 
 

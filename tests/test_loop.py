@@ -69,8 +69,7 @@ def test_training_learns_and_pauses_after_each_round():
   losses = [pause.metrics['loss'] for pause in pauses]
   assert losses[-1] < 0.8 * losses[0]
   final = pauses[-1].state
-  scores = made.scores(made.query_codes(final), [np.asarray(b) for b in final.codes])
-  assert scores[1]['map'] > 0.9
+  assert toy.scores(made, final)[1]['map'] > 0.9
 
 
 def test_each_round_draws_rows_anew_and_each_epoch_reorders_them():

@@ -155,7 +155,9 @@ def test_wrong_use_of_encode_gives_one_sentence(finished, flags, words, code, ca
 
 
 def test_a_run_can_start_from_the_backbone_of_another(photos, finished, tmp_path, capsys):
-  assert _run(photos, tmp_path / 'run', '--num_devices=1', f'--pretrained={finished}',
+  source = tmp_path / 'source'
+  shutil.copytree(finished, source)
+  assert _run(photos, tmp_path / 'run', '--num_devices=1', f'--pretrained={source}',
               '--heads=flat', '--num_rounds=1', '--learning_rate=1e-12', '--weight_decay=0') == 0
   assert 'Starting from the backbone' in capsys.readouterr().out
   kernels = []
@@ -167,6 +169,10 @@ def test_a_run_can_start_from_the_backbone_of_another(photos, finished, tmp_path
     kernels.append(saved.restore_part(saved.newest()[0], template))
     saved.close()
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), *kernels)
+  scores = _results(tmp_path / 'run')['metrics']
+  shutil.rmtree(source)  # a run that has begun needs it no more
+  assert main.main(['--mode=evaluate', f'--workdir={tmp_path / "run"}']) == 0
+  assert _results(tmp_path / 'run')['metrics'] == scores
 
 
 def test_a_run_with_another_backbone_or_width_is_no_start(photos, finished, tmp_path, capsys):

@@ -4,6 +4,7 @@ import numpy as np
 
 from mah_jax import config
 from mah_jax import experiment
+from mah_jax import outcome
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.data import splits
@@ -49,3 +50,9 @@ def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
       state, made.plan, made.method, devices=made.devices, train_step=made.train_step,
       feed=made.feed_database, encode=made.encode, key=made.key, on_step=on_step,
       history=history))
+
+
+def scores(made: experiment.Experiment, state) -> list[dict[str, float]]:
+  """Scores of the learned codes of each head."""
+  return [outcome.scores(made.data, outcome.Codes(q, np.asarray(b), None))['learned']
+          for q, b in zip(made.query_codes(state), state.codes)]

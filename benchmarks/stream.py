@@ -1,0 +1,134 @@
+"""Measures streaming: images per second, how long steps wait for images, and peak memory.
+
+PYTHONPATH=. python benchmarks/stream.py [--rows 2000 200000]
+
+Photographs of 500 x 375 pixels, cut from the two inside scikit-learn, are written as JPEG files;
+a database of many rows repeats them by hard links. Each database is trained on in a process of
+its own: two rounds of sampled rows that stream from disk. The same steps are then made with images
+that are on the device already; the share of time that this saves is what steps wait for images.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+import jax
+import numpy as np
+from PIL import Image
+from sklearn import datasets as sklearn_datasets
+
+from mah_jax import config
+from mah_jax import experiment
+from mah_jax.data import datasets
+from mah_jax.data import pipeline
+from mah_jax.data import stream
+from mah_jax.train import step
+
+DISTINCT = 500
+CLASSES = 10
+STEPS = 16
+SETTINGS = {'compact': {'backbone': 'compact', 'width': 16, 'image_size': 64, 'batch_size': 64},
+            'resnet50': {'backbone': 'resnet50', 'image_size': 96, 'batch_size': 32}}
+
+
+def write_photographs(folder: pathlib.Path) -> list[pathlib.Path]:
+  """JPEG files of random parts of two photographs."""
+  rng = np.random.default_rng(0)
+  photographs = sklearn_datasets.load_sample_images().images  # 427 x 640
+  paths = []
+  for i in range(DISTINCT):
+    y, x = rng.integers(0, 52), rng.integers(0, 140)
+    part = photographs[i % 2][y:y + 375, x:x + 500]
+    paths.append(folder / f'{i}.jpg')
+    Image.fromarray(part).save(paths[-1], quality=90)
+  return paths
+
+
+def make_tree(paths: list[pathlib.Path], folder: pathlib.Path, rows: int) -> None:
+  """A folder of `rows` files in class folders, all of them links."""
+  for k in range(CLASSES):
+    (folder / f'class{k}').mkdir(parents=True)
+  for i in range(rows):
+    os.link(paths[i % len(paths)], folder / f'class{i % CLASSES}' / f'{i}.jpg')
+
+
+def measure(data_dir: str, cache_dir: str, name: str) -> dict[str, float]:
+  """Trains on a folder for a while; what it took."""
+  began = time.monotonic()
+  data = datasets.load('folder', data_dir, 0, cache_dir=pathlib.Path(cache_dir))
+  checked = time.monotonic() - began
+  settings = config.Config(dataset='folder', crop=0.875, num_sampled=0, code_init='codebook',
+                           resident_mb=0, augment='flip_shift', **SETTINGS[name])
+  devices = step.Devices(step.pick_devices(1), settings.batch_size)
+  pixels = pipeline.Pixels(settings.image_size, 3, pipeline.IMAGENET_MEAN, pipeline.IMAGENET_STD)
+  made = experiment.Experiment(settings, data, pixels, devices)
+  state = made.new_state()
+  sampled = pipeline.sample(jax.random.key(0), len(made.labels), STEPS * settings.batch_size)
+  targets = devices.replicate(made.method.targets(state.codes, sampled))
+  state = state.replace(embeddings=tuple(h[:len(sampled)] for h in state.embeddings))
+  batches = list(pipeline.batches(sampled, settings.batch_size))
+
+  def train(images):
+    nonlocal state
+    began = time.monotonic()
+    for batch, x in zip(batches, images):
+      state, metrics = made.train_step(state, targets, x, devices.shard(batch))
+      float(metrics['loss'])
+    return time.monotonic() - began
+
+  resident = next(made.feed_database([batches[0].row]))
+  train([resident])  # compiles
+  streamed, kept = zip(*[(train(made.feed_database(batch.row for batch in batches)),
+                          train([resident] * len(batches))) for _ in range(3)])
+  return {'rows': len(data.images), 'check_seconds': checked,
+          'images_per_second': len(sampled) / float(np.median(streamed)),
+          'wait_share': 1 - float(np.median(kept)) / float(np.median(streamed)),
+          'peak_megabytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def decode_rate(data_dir: str, cache_dir: str, threads: int, side: int = 256) -> float:
+  """Images decoded per second when nothing else is done."""
+  images = datasets.load('folder', data_dir, 0, cache_dir=pathlib.Path(cache_dir)).images
+  batches = np.arange(1024).reshape(16, 64)
+  began = time.monotonic()
+  for _ in stream.Stream(images, batches, side=side, channels=3, threads=threads):
+    pass
+  return batches.size / (time.monotonic() - began)
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--rows', type=int, nargs='+', default=[2_000, 200_000])
+  parser.add_argument('--child', nargs=3, help=argparse.SUPPRESS)
+  arguments = parser.parse_args()
+  if arguments.child:
+    print(json.dumps(measure(*arguments.child)))
+    return
+  with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    paths = write_photographs(root)
+    for rows in arguments.rows:
+      make_tree(paths, root / str(rows), rows)
+      for name in SETTINGS:
+        child = subprocess.run(
+            [sys.executable, __file__, '--child', str(root / str(rows)), str(root / 'cache'), name],
+            check=True, capture_output=True, text=True)
+        found = json.loads(child.stdout.splitlines()[-1])
+        print(f'{name}, {found["rows"]:,} rows: {found["images_per_second"]:.0f} images/s, waits '
+              f'{found["wait_share"]:.1%}, peak {found["peak_megabytes"]:.0f} MB, check of the '
+              f'files {found["check_seconds"]:.1f} s', flush=True)
+    for threads in (1, 2):
+      rates = [decode_rate(str(root / str(arguments.rows[0])), str(root / 'cache'), threads)
+               for _ in range(3)]
+      print(f'decoding alone to 256 px, {threads} threads: {np.median(rates):.0f} images/s '
+            f'({min(rates):.0f}..{max(rates):.0f})')
+
+
+if __name__ == '__main__':
+  main()

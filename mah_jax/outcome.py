@@ -1,0 +1,78 @@
+"""What a run ends with: scores of its codes, the files of its folder, a table for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import progress
+from mah_jax import runfolder
+from mah_jax.data import datasets
+from mah_jax.evaluation import metrics
+
+TOP_K = 5000  # of precision@k and map@k, as in the paper
+
+
+class Codes(NamedTuple):
+  """Codes of one length.
+
+  queries: [q, c].
+  learned: of the database, as training solved for them, [n, c]; None where a method has none.
+  encoded: of the database, by the hash function, [n, c]; None where they were not asked for.
+  """
+  queries: np.ndarray
+  learned: np.ndarray | None
+  encoded: np.ndarray | None
+
+  @property
+  def database(self) -> np.ndarray:
+    """What is searched: the learned codes where there are any."""
+    return self.encoded if self.learned is None else self.learned
+
+
+def scores(data: datasets.Dataset, codes: Codes) -> dict[str, Any]:
+  """All metrics of learned and encoded codes, and the codebook of those that are searched."""
+  split = data.protocol
+  query_labels, labels = data.labels[split.queries], data.labels[split.database]
+  kinds = {'learned': codes.learned, 'encoded': codes.encoded}
+  found = {kind: metrics.evaluate(codes.queries, b, query_labels, labels, k=TOP_K)
+           for kind, b in kinds.items() if b is not None}
+  return found | {'codebook': metrics.codebook(codes.database, labels)}
+
+
+def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.RunFolder,
+          codes: Sequence[Codes], found: dict[str, Any], about: dict[str, Any]):
+  """Writes codes and results, and prints the table.
+
+  Args:
+    config: of the run.
+    data: that it was trained on.
+    folder: to write to.
+    codes: of each length.
+    found: by length, see `scores`.
+    about: further entries of results.json.
+  """
+  split = data.protocol
+  for c, own in zip(config.code_lengths, codes):
+    folder.write_codes(f'queries_{c}', own.queries)
+    folder.write_codes(f'database_{c}', own.database)
+  folder.write_codes('query_labels', data.labels[split.queries])
+  folder.write_codes('database_labels', data.labels[split.database])
+  results = {
+      'method': config.method, 'heads': config.heads, 'dataset': config.dataset,
+      'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
+                   'database': len(split.database)},
+      'classes': list(data.class_names), 'seed': config.seed,
+      'code_lengths': list(config.code_lengths), 'metrics': found, **about}
+  folder.write_results(results)
+  progress.say(f'\n{runfolder.table(results, TOP_K)}')
+  if len(split.database) < TOP_K:
+    progress.say(f'The database has {len(split.database)} rows, fewer than {TOP_K}: '
+                 f'precision@{TOP_K} is the share of relevant rows in all of it.')
+  for sentence in runfolder.collisions(results):
+    progress.say(sentence)
+  progress.say(f'Written to {folder.path}.')
