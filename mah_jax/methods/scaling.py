@@ -1,0 +1,69 @@
+"""Scaling of features by the statistics of the training rows, a block of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Array = jax.Array | np.ndarray
+
+BLOCK = 4096  # rows at a time, so that there is no second copy of all features
+
+
+class Scaling(NamedTuple):
+  """x -> (x - mean) / deviation, column by column.
+
+  mean: of the training rows, [D] float32.
+  deviation: their standard deviation, 1 for a column that never changes, [D] float32.
+  """
+  mean: jax.Array
+  deviation: jax.Array
+
+
+def center(features: Array) -> jax.Array:
+  """Mean of the training rows, which is to be subtracted: [n, D] -> [D] float32."""
+  return jnp.asarray(_mean(features), jnp.float32)
+
+
+def standardize(features: Array) -> Scaling:
+  """Scaling to columns of mean 0 and variance 1, from training rows [n, D]."""
+  mean = _mean(features)
+  square = sum(np.square(rows - mean).sum(axis=0) for rows in blocks(features))
+  deviation = np.sqrt(square / len(features))
+  deviation[deviation == 0] = 1.0
+  return Scaling(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
+
+
+@jax.jit
+def apply(scaling: Scaling, features: Array) -> jax.Array:
+  """Scales rows, [b, D] -> [b, D]; a whole dataset is better scaled within `by_blocks`."""
+  return (features - scaling.mean) / scaling.deviation
+
+
+@jax.jit
+def unit_rows(features: Array) -> jax.Array:
+  """Rows divided by their lengths, [b, D] -> [b, D]; a row of zeros stays one."""
+  length = jnp.linalg.norm(features, axis=1, keepdims=True)  # [b, 1]
+  return features / jnp.where(length == 0, 1.0, length)
+
+
+def blocks(features: Array) -> Iterator[np.ndarray]:
+  """The rows of features [n, D] in order, at most BLOCK at a time."""
+  for start in range(0, len(features), BLOCK):
+    yield np.asarray(features[start:start + BLOCK])
+
+
+def by_blocks(function: Callable[[np.ndarray], jax.Array], features: Array) -> jax.Array:
+  """Applies a function of rows [b, D] -> [b, ...] to all rows of [n, D] -> [n, ...]."""
+  # Without waiting, the device would be handed copies of all blocks at once.
+  return jnp.concatenate([jax.block_until_ready(function(rows)) for rows in blocks(features)])
+
+
+def _mean(features: Array) -> np.ndarray:
+  """Column means in float64, in which the sum of many rows stays exact. [n, D] -> [D]."""
+  return sum(rows.sum(axis=0, dtype=np.float64) for rows in blocks(features)) / len(features)

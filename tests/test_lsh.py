@@ -1,0 +1,68 @@
+"""LSH: bits against their formula, and what their expectation promises of angles."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from mah_jax.methods import lsh
+
+
+def _data(n=40, size=6, seed=0):
+  rng = np.random.default_rng(seed)
+  return rng.random((n, size), np.float32), np.eye(4, dtype=np.uint8)[rng.integers(4, size=n)]
+
+
+@pytest.mark.parametrize('degrees', [10, 45, 90, 150])
+def test_differing_bits_measure_the_angle(degrees):
+  angle = math.radians(degrees)
+  x = np.array([[5.0, 0, 0], [math.cos(angle), math.sin(angle), 0]], np.float32)
+  bits = 40_000
+  state = lsh.make().fit(x, np.ones((2, 1)), bits, jax.random.key(0))
+  first, second = np.asarray(lsh.make().encode(state, x))
+  share = angle / math.pi
+  deviation = math.sqrt(share * (1 - share) / bits)
+  assert np.mean(first != second) == pytest.approx(share, abs=4 * deviation)
+
+
+@pytest.mark.parametrize('center', [False, True])
+def test_bits_equal_the_formula(center):
+  x, labels = _data()
+  queries, _ = _data(seed=1)
+  method = lsh.make(center=center)
+  state = method.fit(x, labels, 5, jax.random.key(0))
+  codes = method.encode(state, queries)
+  assert codes.dtype == np.int8
+  mean = x.astype(np.float64).mean(axis=0) if center else np.zeros(6)
+  w = np.asarray(state.projection, np.float64)
+  for row, code in zip(queries, codes):
+    for k in range(5):
+      assert code[k] == (1 if sum((row - mean) * w[:, k]) >= 0 else -1)
+
+
+def test_hyperplanes_pass_through_the_origin_unless_asked():
+  x, labels = _data()
+  for method, same in ((lsh.make(), True), (lsh.make(center=True), False)):
+    state = method.fit(x, labels, 32, jax.random.key(0))
+    assert np.array_equal(method.encode(state, x), method.encode(state, 9 * x)) == same
+
+
+def test_normals_are_standard_gaussian():
+  w = np.asarray(lsh.make().fit(np.zeros((1, 100)), None, 400, jax.random.key(0)).projection)
+  assert abs(w.mean()) < 0.02
+  assert w.std() == pytest.approx(1.0, abs=0.02)
+
+
+def test_codes_follow_from_the_key_alone():
+  x, labels = _data()
+  method = lsh.make()
+  first, again, other = (np.asarray(method.encode(method.fit(x, y, 8, jax.random.key(k)), x))
+                         for k, y in ((0, labels), (0, 1 - labels), (1, labels)))
+  np.testing.assert_array_equal(first, again)
+  assert not np.array_equal(first, other)
+
+
+def test_there_are_no_learned_codes():
+  method = lsh.make()
+  assert method.learned(method.fit(*_data(), 4, jax.random.key(0))) is None
