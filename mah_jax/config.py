@@ -10,6 +10,9 @@ from typing import Any
 
 from mah_jax import errors
 
+# Methods that fit fixed features, one code length at a time.
+SHALLOW = ('lsh', 'itq', 'sdh', 'ksh', 'lfh', 'cosdish')
+
 
 def _flag(default: Any, doc: str, choices: tuple[str, ...] | None = None) -> Any:
   return dataclasses.field(default=default, metadata={'doc': doc, 'choices': choices})
@@ -24,7 +27,9 @@ class Config:
   mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: restore the '
                     'newest checkpoint and evaluate it. encode: restore it and turn --images '
                     'into codes.', ('train', 'evaluate', 'encode'))
-  method: str = _flag('mah', 'Hashing method.', ('mah',))
+  method: str = _flag('mah', 'Hashing method: mah trains a network; the others work on its '
+                      'features (--backbone and --pretrained) or, without --pretrained, on pixels.',
+                      ('mah', *SHALLOW))
   heads: str = _flag('cascaded', 'Structure of the heads: flat is MAH-1 (Eq. 2), cascaded is '
                      'MAH-2 (Eq. 3).', ('flat', 'cascaded'))
   dataset: str = _flag('cifar10', 'Dataset; folder is any folder of labelled images.',
@@ -61,7 +66,8 @@ class Config:
                            'decoded are kept on the devices; larger sets stream from disk.')
   augment: str = _flag('none', 'Random changes of training images.',
                        ('none', 'shift', 'flip_shift'))
-  shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the original image.')
+  shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the stored image (of '
+                            'photographs: once resized).')
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
   head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, '
                                           'beta, 1 of Eq. 7).')
@@ -87,6 +93,14 @@ class Config:
   weight_decay: float = _flag(5e-4, 'Weight decay, on every parameter.')
   lr_drop_rounds: tuple[int, ...] = _flag((10, 20, 30, 40, 50), 'The learning rate is divided by '
                                           'ten after each of these rounds (counted from 0).')
+  center: bool = _flag(False, 'lsh: hyperplanes through the mean of the features instead of the '
+                       'origin, as published; better, since features are never negative.')
+  anchors: int = _flag(1000, 'sdh, ksh: rows that the kernel compares with.')
+  sigma: float = _flag(0.4, 'sdh: width of the kernel; 0: the mean distance to the nearest anchor.')
+  labelled: int = _flag(2000, 'ksh: rows whose pairs are compared.')
+  columns: int = _flag(0, 'lfh, cosdish: rows sampled per iteration; 0: as many as bits, as '
+                       'published. For lfh 64 is better at few bits.')
+  num_seeds: int = _flag(1, 'All methods but mah: seeds from --seed on whose scores are averaged.')
   num_devices: int = _flag(0, 'Devices to use; 0 takes all.')
   eval_every: int = _flag(1, 'Score the queries after every so many rounds; 0: at the end only.')
   checkpoint_every: int = _flag(1, 'Save a checkpoint after every so many rounds.')
@@ -105,21 +119,30 @@ class Config:
     if not lengths or min(lengths) < 1 or list(lengths) != sorted(set(lengths)):
       raise errors.UsageError(f'--code_lengths={text(lengths)} must be ascending positive '
                               'numbers of bits, such as 4,6,8.')
-    if len(self.head_weights) != len(lengths):
+    shallow = self.method in SHALLOW
+    if len(self.head_weights) != len(lengths) and not shallow:
       raise errors.UsageError(f'--head_weights={text(self.head_weights)} needs one weight for '
                               f'each of --code_lengths={text(lengths)}.')
     self._check_at_least(1, 'width', 'dcc_sweeps', 'num_rounds', 'epochs_per_round',
-                         'batch_size', 'checkpoint_every')
+                         'batch_size', 'checkpoint_every', 'anchors', 'labelled', 'num_seeds')
     self._check_at_least(2, 'max_to_keep')
     self._check_at_least(0, 'image_size', 'resident_mb', 'shift_pixels', 'gamma',
                          'hold_codes_rounds', 'num_sampled', 'weight_decay', 'num_devices',
-                         'eval_every', 'seed', 'split_seed')
+                         'eval_every', 'seed', 'split_seed', 'sigma', 'columns')
     if max(self.seed, self.split_seed) >= 2**32:
       raise errors.UsageError('--seed and --split_seed must be below 2^32.')
+    if self.query_list and self.protocol:
+      raise errors.UsageError('--query_list and --protocol both choose the queries: give one.')
     if not 0 < self.query_fraction < 1:
       raise errors.UsageError(f'--query_fraction={self.query_fraction} must be between 0 and 1.')
     if (self.mode == 'encode') != bool(self.images):
       raise errors.UsageError('--mode=encode and --images=FOLDER need each other.')
+    if self.num_seeds > 1 and not shallow:
+      raise errors.UsageError(f'--num_seeds averages methods that fit in seconds; train '
+                              f'{self.method} once for each --seed, with a --workdir of its own.')
+    if self.mode != 'train' and shallow:
+      raise errors.UsageError(f'--mode={self.mode} needs a network; --method={self.method} fits '
+                              'anew in seconds with --mode=train.')
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if min(self.lr_drop_rounds, default=0) < 0:
@@ -149,11 +172,11 @@ FREE_FIELDS = ('mode', 'data_dir', 'workdir', 'images', 'output', 'resident_mb',
 
 def differences(config: Config, saved: dict[str, Any]) -> list[str]:
   """Fields in which a saved run differs from this one, each as '--name=now (was then)'."""
-  found = []
-  for name, value in to_json(config).items():
-    if name not in FREE_FIELDS and saved.get(name) != value:
-      found.append(f'--{name}={text(value)} (was {text(saved.get(name))})')
-  return found
+  free = FREE_FIELDS + (() if config.mode == 'train' else ('batch_size',))
+  before = to_json(Config()) | saved  # a flag that is newer than the run has its default
+  return [f'--{name}={text(value)} (was {text(before[name])})'
+          for name, value in to_json(config).items()
+          if name not in free and before[name] != value]
 
 
 def to_json(config: Config) -> dict[str, Any]:

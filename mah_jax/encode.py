@@ -37,6 +37,12 @@ def _encode(config):
   if not names:
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
+  output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
+  try:
+    output.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise errors.InputError(f'--output={output} cannot be made ({error.strerror}): choose '
+                            'another.') from error
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
   encoder, variables = _restore(config, devices)
   images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
@@ -47,20 +53,15 @@ def _encode(config):
   if not len(good):
     raise errors.InputError(f'None of the {len(names)} image files in {source} can be read; the '
                             f'first, {names[0]}: {bad[0]}.')
-  output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
   for c, head in zip(config.code_lengths, codes):
     runfolder.write(output / f'codes_{c}.npy', runfolder.npy(np.packbits(head[good] > 0, axis=1)))
-  _write_lines(output / INDEX, [names[row] for row in good])
-  _write_lines(output / SKIPPED, [f'{names[row]}\t{bad[row]}' for row in sorted(bad)])
+  runfolder.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
+  runfolder.write_text(output / SKIPPED,
+                       ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
   for row in sorted(bad)[:5]:
     progress.say(f'Skipped {names[row]}: {bad[row]}.')
   progress.say(f'{len(good)} images encoded to {config_lib.text(config.code_lengths)} bits, '
                f'{len(bad)} skipped. Written to {output}.')
-
-
-def _write_lines(path: pathlib.Path, lines: list[str]):
-  text = ''.join(f'{line}\n' for line in lines)
-  runfolder.write(path, text.encode(errors='surrogateescape'))  # a name may be no valid text
 
 
 def _restore(config, devices) -> tuple[encoder_lib.Encoder, dict]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import jax
 import numpy as np
 
+from mah_jax import cache
 from mah_jax import config as config_lib
 from mah_jax import discrete
 from mah_jax import encoder as encoder_lib
 from mah_jax import methods
 from mah_jax import models
+from mah_jax import progress
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
+
+LINES = 8  # of a report on skipped images that are said
 
 
 class Experiment:
@@ -73,6 +78,22 @@ class Experiment:
     rows = np.arange(len(self.labels))
     return binary(self._encoder(state.variables, self.feed_database, rows,
                                 'encoding the database'))
+
+
+def load(config: config_lib.Config) -> datasets.Dataset:
+  """The dataset, under a progress bar where its images are looked through."""
+  with contextlib.ExitStack() as stack:
+    data = datasets.load(
+        config.dataset, config.data_dir, config.split_seed, protocol=config.protocol,
+        query_fraction=config.query_fraction, query_list=config.query_list,
+        cache_dir=cache.folder('images'),
+        on_start=lambda total: stack.enter_context(progress.bar(total, 'checking images')).update)
+  lines = data.report.splitlines()
+  for line in lines[:LINES]:
+    progress.say(line)
+  if len(lines) > LINES:
+    progress.say(f'  and {len(lines) - LINES} more, all of them in skipped.txt of the run folder.')
+  return data
 
 
 def network(config: config_lib.Config):

@@ -31,18 +31,18 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
 
   They are kept in the cache under a key made of the weights, the images and how these are
   resized, cropped and normalised; the split into queries and database does not matter.
-  An extraction that was cut off goes on where it was.
+  An extraction that was cut off goes on where it was. Without --pretrained weights the pixels
+  themselves are the features.
 
   Returns:
     [rows, D] float32, mapped from disk, read-only.
   """
   if not config.pretrained:
-    raise errors.UsageError('Features need --pretrained weights: python -m mah_jax.data.fetch '
-                            'resnet50 gets some.')
+    return _pixels(data)
   size, channels = encoder_lib.input_size(config, data.images)
   module = models.make_backbone(config.backbone, feature=config.feature, width=config.width,
                                 axis_name=step_lib.AXIS)
-  start = pretrained.load(config.pretrained, config.backbone, module, channels, devices)
+  start = pretrained.load(config, module, channels, devices)
   progress.say(start.report)
   pixels = pipeline.Pixels(size, channels, start.mean, start.std)
   about = {'dataset': data.name, 'images': _fingerprint(data), 'rows': len(data.images),
@@ -58,6 +58,14 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
                            np.zeros((1, *encoder.input_shape), np.float32)).shape
     _fill(folder, encoder, devices.replicate(start.variables), data.images, shape[1])
   return np.load(finished, mmap_mode='r')
+
+
+def _pixels(data: datasets.Dataset) -> np.ndarray:
+  if not isinstance(data.images, np.ndarray):
+    raise errors.UsageError('Features of photographs need --pretrained weights: python -m '
+                            'mah_jax.data.fetch resnet50 gets some.')
+  progress.say('No --pretrained weights: the features are the pixels.')
+  return data.images.reshape(len(data.images), -1).astype(np.float32) / 255
 
 
 def _fill(folder: pathlib.Path, encoder: encoder_lib.Encoder, variables: dict[str, Any], images,

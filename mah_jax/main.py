@@ -12,7 +12,9 @@ from mah_jax import cache
 from mah_jax import encode
 from mah_jax import errors
 from mah_jax import flags
+from mah_jax import methods
 from mah_jax import run
+from mah_jax import shallow
 
 STORIES = {'train': run.run, 'evaluate': run.run, 'encode': encode.encode}
 
@@ -25,11 +27,14 @@ def main(arguments: Sequence[str]) -> int:
   try:
     config = flags.from_arguments(arguments)
     _cache_compilations()
-    STORIES[config.mode](config)
+    story = shallow.run if config.method in methods.SHALLOW else STORIES[config.mode]
+    story(config)
   except errors.UsageError as error:
     return _complain(error, 2)
-  except (errors.InputError, OSError) as error:
+  except errors.InputError as error:
     return _complain(error, 1)
+  except OSError as error:
+    return _complain(f'{error.filename or "A file"}: {error.strerror or error}.', 1)
   except jax.errors.JaxRuntimeError as error:
     if 'RESOURCE_EXHAUSTED' not in str(error):
       raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -13,8 +14,10 @@ from mah_jax import progress
 from mah_jax import runfolder
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
+from mah_jax.train import step as step_lib
 
 TOP_K = 5000  # of precision@k and map@k, as in the paper
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 class Codes(NamedTuple):
@@ -76,3 +79,10 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
   for sentence in runfolder.collisions(results):
     progress.say(sentence)
   progress.say(f'Written to {folder.path}.')
+
+
+def about(devices: step_lib.Devices) -> dict[str, Any]:
+  """Versions and devices, for config.json."""
+  kinds = [f'{device.platform} {device.device_kind}' for device in devices.devices]
+  return {'versions': {name: importlib.metadata.version(name) for name in PACKAGES},
+          'devices': kinds}

@@ -19,6 +19,8 @@ from mah_jax.train import step as step_lib
 from mah_jax.weights import files
 from mah_jax.weights import fitting
 
+IMAGE_SIDE = 224  # any that all backbones accept, as no weight depends on it
+
 
 class Pretrained(NamedTuple):
   """Weights for a backbone.
@@ -33,36 +35,40 @@ class Pretrained(NamedTuple):
   report: str
 
 
-def load(path: str, name: str, backbone: nn.Module, channels: int,
+def load(config: config_lib.Config, backbone: nn.Module, channels: int,
          devices: step_lib.Devices) -> Pretrained:
-  """Reads --pretrained weights for the backbone of this name."""
-  image = jnp.zeros((1, 224, 224, channels))  # no weight depends on the size of the image
+  """Reads --pretrained weights for a backbone that sees images with so many channels."""
+  image = jnp.zeros((1, IMAGE_SIDE, IMAGE_SIDE, channels))
   variables = jax.eval_shape(
       functools.partial(backbone.init, train=False), jax.random.key(0), image)
-  place = pathlib.Path(path).expanduser()
-  if (place / 'config.json').is_file():
-    return _from_run(place, name, variables, devices)
-  weights = files.read(place)
-  fitted, report = fitting.fit(weights, variables, name)
+  path = pathlib.Path(config.pretrained).expanduser()
+  if not path.exists():
+    raise errors.InputError(f'--pretrained={config.pretrained} does not exist. ImageNet weights '
+                            'for --backbone=resnet50_v1 come with: python -m mah_jax.data.fetch '
+                            'resnet50')
+  if (path / 'config.json').is_file():
+    return _from_run(path, config, variables, channels, devices)
+  weights = files.read(path)
+  fitted, report = fitting.fit(weights, variables, config.backbone)
   return Pretrained(fitted, weights.mean, weights.std, report)
 
 
-def _from_run(path: pathlib.Path, name: str, variables: dict[str, Any],
-              devices: step_lib.Devices) -> Pretrained:
+def _from_run(path: pathlib.Path, config: config_lib.Config, variables: dict[str, Any],
+              channels: int, devices: step_lib.Devices) -> Pretrained:
   """The backbone in the newest checkpoint of a run."""
   flags = config_lib.saved_flags(path)
-  if flags['backbone'] != name:
-    raise errors.InputError(f'The run in {path} has --backbone={flags["backbone"]}, not {name}: '
-                            f'use --backbone={flags["backbone"]} or other --pretrained weights.')
+  for name in ('backbone', 'width', 'feature'):
+    if flags.get(name) != getattr(config, name):
+      raise errors.InputError(f'The run in {path} has --{name}={flags.get(name)}, not '
+                              f'{getattr(config, name)}: use its value, or other weights.')
   with contextlib.closing(checkpoint.Checkpoints(path / 'checkpoints')) as saved:
-    step, _ = saved.newest()
+    step, reports = saved.newest()
     pixels = saved.meta(step)['pixels']
-    template = devices.abstract({name: {'backbone': part} for name, part in variables.items()})
-    try:
-      restored = saved.restore_part(step, template)
-    except ValueError as error:
-      raise errors.InputError(f'The network of the run in {path} has another --width or --feature '
-                              f'({str(error).splitlines()[0]}).') from error
+    if pixels['channels'] != channels:
+      raise errors.InputError(f'The network of the run in {path} reads images with '
+                              f'{pixels["channels"]} channels; these have {channels}.')
+    template = {name: {'backbone': part} for name, part in variables.items()}
+    restored = saved.restore_part(step, devices.abstract(template))
   found = {name: part['backbone'] for name, part in restored.items()}
-  report = f'Starting from the backbone of {path} after {step} steps; the heads are new.'
-  return Pretrained(found, tuple(pixels['mean']), tuple(pixels['std']), report)
+  reports.append(f'Starting from the backbone of {path} after {step} steps; the heads are new.')
+  return Pretrained(found, tuple(pixels['mean']), tuple(pixels['std']), ' '.join(reports))

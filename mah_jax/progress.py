@@ -12,7 +12,8 @@ import tqdm
 
 def say(text: str):
   """Prints a line above any progress bar."""
-  tqdm.tqdm.write(text, file=sys.stdout)
+  encoding = sys.stdout.encoding or 'utf-8'  # file names may hold what it has no letter for
+  tqdm.tqdm.write(text.encode(encoding, 'replace').decode(encoding), file=sys.stdout)
   sys.stdout.flush()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mah_jax import cache
 from mah_jax import config as config_lib
 from mah_jax import encoder
 from mah_jax import errors
@@ -20,14 +18,10 @@ from mah_jax import outcome
 from mah_jax import pretrained
 from mah_jax import progress
 from mah_jax import runfolder
-from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.train import checkpoint
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
-
-LINES = 8  # of a report on images that are said; skipped.txt has all
-PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
 def run(config: config_lib.Config):
@@ -41,31 +35,18 @@ def _run(config, stop):
   folder = runfolder.RunFolder(config.workdir)
   training = config.mode == 'train'
   if training:
-    folder.claim(config, _about(devices))
+    folder.claim(config, outcome.about(devices))
   else:
     folder.check_claimed()
-  data = _load(config)
+  data = experiment_lib.load(config)
   if training and data.report:
-    runfolder.write(folder.path / 'skipped.txt', f'{data.report}\n'.encode())
+    folder.write_skipped(data.report)
   with contextlib.closing(checkpoint.Checkpoints(
       folder.checkpoints, config.max_to_keep if training else None)) as checkpoints:
     trained, experiment = _begin(config, data, devices, folder, checkpoints)
     if training:
       trained = _train(config, experiment, folder, checkpoints, trained, stop)
   _finish(config, experiment, folder, trained)
-
-
-def _load(config) -> datasets.Dataset:
-  """The dataset, under a progress bar where its images are looked through."""
-  with contextlib.ExitStack() as stack:
-    data = datasets.load(
-        config.dataset, config.data_dir, config.split_seed, protocol=config.protocol,
-        query_fraction=config.query_fraction, query_list=config.query_list,
-        cache_dir=cache.folder('images'),
-        on_start=lambda total: stack.enter_context(progress.bar(total, 'checking images')).update)
-  for line in data.report.splitlines()[:LINES]:
-    progress.say(line)
-  return data
 
 
 class Trained(NamedTuple):
@@ -85,16 +66,15 @@ def _begin(config, data, devices, folder, checkpoints):
   meta = checkpoints.meta(step)
   folder.check_same(config, meta['flags'])
   if meta['protocol'] != data.protocol.id:
-    raise errors.InputError(f'The images or labels in {config.data_dir} are not those that the run '
-                            f'in {folder.path} was begun with: restore them, or choose another '
-                            '--workdir.')
+    raise errors.InputError(f'The names or labels of the images in {config.data_dir} are not those '
+                            f'that the run in {folder.path} was begun with: restore them, or '
+                            'choose another --workdir.')
   experiment = experiment_lib.Experiment(config, data, pipeline.Pixels(**meta['pixels']), devices)
   state = checkpoints.restore(step, experiment.new_state())
   if config.mode == 'evaluate' and not all(np.all(b) for b in state.codes):
     raise errors.InputError(f'The checkpoint in {folder.path} is from before the first update '
                             'of its codes: go on training first.')
-  rounds = step // experiment.plan.steps_per_round
-  progress.say(f'Restored {folder.path} after {step} steps, {rounds} rounds done.')
+  progress.say(f'Restored {folder.path} after {step} steps.')
   return Trained(state, meta['seconds'], meta['history']), experiment
 
 
@@ -106,7 +86,7 @@ def _new(config, data, devices):
   backbone = None
   if config.pretrained:
     network = experiment_lib.network(config)
-    start = pretrained.load(config.pretrained, config.backbone, network.backbone, channels, devices)
+    start = pretrained.load(config, network.backbone, channels, devices)
     progress.say(start.report)
     backbone, mean, std = start.variables, start.mean, start.std
   pixels = pipeline.Pixels(size, channels, mean, std)
@@ -192,10 +172,3 @@ def _finish(config, experiment, folder, trained):
   outcome.write(config, experiment.data, folder, codes, found, {
       'timing': {'train_seconds': round(trained.seconds, 3),
                  'evaluate_seconds': round(time.monotonic() - began, 3)}})
-
-
-def _about(devices: step_lib.Devices) -> dict[str, Any]:
-  """Versions and devices, for config.json."""
-  kinds = [f'{device.platform} {device.device_kind}' for device in devices.devices]
-  return {'versions': {name: importlib.metadata.version(name) for name in PACKAGES},
-          'devices': kinds}

@@ -72,6 +72,10 @@ class RunFolder:
     """Writes results.json."""
     write(self.path / 'results.json', _json({'schema': SCHEMA, **results}))
 
+  def write_skipped(self, report: str):
+    """Writes skipped.txt: the images of the dataset that cannot be used, and why."""
+    write_text(self.path / 'skipped.txt', f'{report}\n')
+
   def write_codes(self, name: str, array: np.ndarray):
     """Writes codes/NAME.npy."""
     write(self.path / f'codes/{name}.npy', npy(array))
@@ -86,6 +90,11 @@ def write(path: pathlib.Path, content: bytes):
     file.flush()
     os.fsync(file.fileno())
   part.replace(path)
+
+
+def write_text(path: pathlib.Path, text: str):
+  """Writes a text file; a file name in it may be no valid text, and keeps its bytes."""
+  write(path, text.encode(errors='surrogateescape'))
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -106,8 +115,11 @@ def table(results: dict[str, Any], k: int) -> str:
   rows = [head]
   for c, scores in results['metrics'].items():
     for kind in ('learned', 'encoded'):
+      if kind not in scores:
+        continue
       s = scores[kind]
-      rows.append((c, kind, f'{s["map"]:.4f}', f'({s["map_low"]:.4f}..{s["map_high"]:.4f})',
+      spread = f' +-{scores["deviation"][kind]["map"]:.4f}' if 'deviation' in scores else ''
+      rows.append((c, kind, f'{s["map"]:.4f}{spread}', f'({s["map_low"]:.4f}..{s["map_high"]:.4f})',
                    f'{s["map_database_order"]:.4f}', f'{s[f"precision@{k}"]:.4f}',
                    str(scores['codebook']['distinct'])))
   return align(rows)

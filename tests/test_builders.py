@@ -183,7 +183,7 @@ def test_unusable_images_are_left_out_and_reported(tmp_path):
   assert found.images.read(48) == multilabel_layouts.jpeg(51)
   sentences = builders.report(folder)
   assert sentences.startswith(f'Prepared {folder}: 198 images with 4 labels. 2 of 200 images '
-                              'were left out (im2.jpg: No such file or directory; im50.jpg: ')
+                              'were left out (first im2.jpg: No such file or directory; im50.jpg: ')
   assert sentences.endswith(f'all are in {folder}/skipped.json.')
 
 

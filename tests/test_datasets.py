@@ -146,7 +146,7 @@ def test_a_prepared_dataset(flickr):
   np.testing.assert_array_equal(data.labels, labels)
   assert data.class_names == ('animals', 'baby', 'baby_r1', 'sky')
   assert data.mean == (0.389, 0.420, 0.436) and data.std == (0.239, 0.235, 0.246)
-  assert data.report.startswith('1 of 200 images were left out (im9.jpg: ')
+  assert data.report.startswith('1 of 200 images were left out (first im9.jpg: ')
   row = data.protocol.queries[3]
   i = int(data.names[row][2:-4])
   np.testing.assert_array_equal(data.images[data.protocol.queries].decode(3, 4, 3),
@@ -163,11 +163,23 @@ def test_the_id_of_a_prepared_dataset_depends_on_its_names_and_labels(flickr):
 
 
 def test_a_list_of_queries_takes_the_place_of_the_protocol(flickr, tmp_path):
-  (tmp_path / 'queries.txt').write_text('# mine\nim30.jpg\nim200.jpg\n\nim1.jpg\n')
+  (tmp_path / 'queries.txt').write_text('# mine\nim30.jpg\n./im2.jpg\n\nim1.jpg\n')
   protocol = flickr(query_list=str(tmp_path / 'queries.txt')).protocol
   assert protocol.name == 'query-list' and len(protocol.database) == 196
-  assert protocol.queries.tolist() == [28, 198, 0]  # im9.jpg was left out
+  assert protocol.queries.tolist() == [28, 1, 0]  # im9.jpg was left out
   assert protocol.content
+
+
+@pytest.mark.parametrize('rows, words', [
+    ([0, 3], 'names c.jpg.*no label'), ([0, 1], "all images of class 'x'"), ([0, 2], '')])
+def test_listed_queries_must_have_something_to_find(rows, words):
+  labels = np.array([[1, 0], [1, 0], [0, 1], [0, 0], [0, 1]])
+  arguments = np.array(rows), labels, ['a.jpg', 'b.jpg', 'd.jpg', 'c.jpg', 'e.jpg'], ['x', 'y']
+  if not words:
+    splits.check_chosen(*arguments)
+  else:
+    with pytest.raises(errors.InputError, match=words):
+      splits.check_chosen(*arguments)
 
 
 def test_a_list_with_an_image_that_was_left_out_is_refused(flickr, tmp_path):

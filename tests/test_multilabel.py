@@ -176,5 +176,5 @@ def test_up_to_one_percent_of_the_images_may_be_unusable(tmp_path):
   assert list(skipped) == ['im7.jpg', 'im150.jpg'] and len(checked) == 200
   assert 'No such file' in skipped['im150.jpg']
   (tmp_path / 'mirflickr/im8.jpg').write_text('no image')
-  with pytest.raises(errors.InputError, match='^3 of 200 .*more than 1% .im7.jpg: .*; im8'):
+  with pytest.raises(errors.InputError, match='^3 of 200 .*more than 1%.*im7.jpg: .*; im8'):
     multilabel.unusable(listing, lambda: None)

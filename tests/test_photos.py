@@ -1,6 +1,7 @@
 """Whole runs on folders of real JPEG files: streaming, several devices, resuming, encoding."""
 
 import json
+import os
 import shutil
 
 import jax
@@ -86,6 +87,7 @@ def test_a_multi_label_folder_is_learned_through_the_stream(finished):
 
 
 def test_four_devices_and_resident_images_give_the_same_scores(photos, finished, tmp_path):
+  assert _run(photos, tmp_path / 'four', '--num_devices=4', '--num_rounds=1') == 0  # goes on below
   for name, more in {'four': ['--num_devices=4'],
                      'resident': ['--num_devices=1', '--resident_mb=64']}.items():
     assert _run(photos, tmp_path / name, *more) == 0
@@ -102,7 +104,8 @@ def test_four_devices_and_resident_images_give_the_same_scores(photos, finished,
 def test_a_shorter_run_goes_on_to_the_same_end(photos, finished, tmp_path, capsys):
   assert _run(photos, tmp_path / 'run', '--num_devices=1', '--num_rounds=2') == 0
   assert _run(photos, tmp_path / 'run', '--num_devices=1') == 0
-  assert '2 rounds done' in capsys.readouterr().out
+  printed = capsys.readouterr().out
+  assert 'round 3/4' in printed and 'round 4/4' in printed and 'Restored' in printed
   assert _results(tmp_path / 'run')['metrics'] == _results(finished)['metrics']
 
 
@@ -146,6 +149,7 @@ def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_
 @pytest.mark.parametrize('flags, words, code', [
     (['--mode=encode', '--images=no/such/folder'], 'no/such/folder', 1),
     (['--mode=encode'], '--images=FOLDER', 2),
+    (['--mode=encode', f'--images={__file__[:-3]}', '--output=/dev/null/x'], 'test_photos', 1),
     (['--mode=train', '--images=x'], '--mode=encode', 2),
 ])
 def test_wrong_use_of_encode_gives_one_sentence(finished, flags, words, code, capsys):
@@ -177,11 +181,27 @@ def test_a_run_can_start_from_the_backbone_of_another(photos, finished, tmp_path
 
 def test_a_run_with_another_backbone_or_width_is_no_start(photos, finished, tmp_path, capsys):
   for flags, words in ((['--backbone=resnet18'], '--backbone=compact'),
-                       (['--width=8'], '--width')):
+                       (['--width=8'], '--width=4'),
+                       (['--dataset=digits'], '3 channels'),
+                       (['--pretrained=no/such/file.pth'], 'fetch resnet50')):
     assert _run(photos, tmp_path / 'run', f'--pretrained={finished}', '--num_devices=1',
                 *flags) == 1
     error = capsys.readouterr().err
     assert words in error and error.count('\n') == 1
+
+
+def test_names_that_are_no_text_and_other_batch_sizes_are_no_obstacle(photos, finished, tmp_path,
+                                                                      capfd):
+  new = os.fsencode(tmp_path / 'new')
+  os.mkdir(new)
+  shutil.copy(photos / 'photo 0.jpg', new + b'/fine\xfc.jpg')
+  with open(new + b'/broken\xfc.jpg', 'wb') as file:
+    file.write(b'no image')
+  assert main.main(['--mode=encode', f'--images={tmp_path / "new"}', f'--workdir={finished}',
+                    '--batch_size=4', '--num_devices=1', f'--output={tmp_path / "codes"}']) == 0
+  assert (tmp_path / 'codes' / 'files.txt').read_bytes() == b'fine\xfc.jpg\n'
+  captured = capfd.readouterr()
+  assert '1 skipped' in captured.out and 'WARNING' not in captured.err
 
 
 def test_features_are_kept_and_an_interrupted_extraction_goes_on(photos, finished, tmp_path,

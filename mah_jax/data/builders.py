@@ -160,9 +160,8 @@ def prepare(name: str, data_dir: pathlib.Path) -> pathlib.Path:
 def report(folder: pathlib.Path) -> str:
   """Says what a prepared multi-label folder holds, and what was left out of it."""
   found = read_encoded(folder)
-  sentence = (f'Prepared {folder}: {len(found.names):,} images with '
-              f'{len(found.class_names)} labels.')
-  return f'{sentence} {found.report}'.strip()
+  rows, labels = found.labels.shape
+  return f'Prepared {folder}: {rows:,} images with {labels} labels. {found.report}'.strip()
 
 
 def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
@@ -174,6 +173,7 @@ def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
   try:
     with np.load(folder / ROWS) as rows:
       names, labels, class_names = (rows[key] for key in ('names', 'labels', 'class_names'))
+    version = str((folder / ROWS).stat().st_mtime_ns)  # changes when it is prepared again
     skipped = json.loads((folder / SKIPPED).read_text())
     source = tfds.builder_from_directory(folder).as_data_source(
         SPLIT, decoders={'image': tfds.decode.SkipDecoding()})
@@ -192,10 +192,11 @@ def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
       raise _damaged(folder, error) from error
 
   text = (f'{len(skipped):,} of {len(skipped) + len(names):,} images were left out '
-          f'({multilabel.first(skipped)}); all are in {folder / SKIPPED}.') if skipped else ''
+          f'({images_lib.first(skipped)}); all are in {folder / SKIPPED}.') if skipped else ''
   return folder_lib.Folder(
       names=names.tolist(), labels=labels, class_names=tuple(class_names.tolist()),
-      images=images_lib.Encoded(read, names.tolist()), skipped=skipped, report=text)
+      images=images_lib.Encoded(read, names.tolist(), version=version), skipped=skipped,
+      report=text)
 
 
 def read(folder: pathlib.Path) -> cifar10.Arrays:

@@ -119,6 +119,7 @@ def _listed(name: str, data: Loaded, query_list: str, seed: int) -> splits.Proto
     raise errors.UsageError(f'The images of {name} have no file names that a list of queries '
                             f'could hold: choose a protocol instead of {query_list}.')
   rows = folder_lib.query_rows(data.names, pathlib.Path(query_list).expanduser())
+  splits.check_chosen(rows, data.labels, data.names, data.class_names)
   return splits.chosen(rows, len(data.names), seed, QUERY_LIST)
 
 

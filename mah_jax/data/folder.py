@@ -1,5 +1,6 @@
 """A user's labelled images: a sub-folder for each class, or a CSV of files and labels."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -17,8 +18,6 @@ from mah_jax.data import images as images_lib
 
 CSV = 'labels.csv'      # looked for in the folder
 HEADER = ['file', 'labels']
-MAX_SKIPPED = 0.01      # share of the images that may be unusable
-SHOWN = 5               # unusable images that an error spells out
 
 
 class Listing(NamedTuple):
@@ -93,6 +92,7 @@ def query_rows(names: Sequence[str], list_file: pathlib.Path) -> np.ndarray:
     name = line.strip()
     if not name or name.startswith('#'):
       continue
+    name = pathlib.PurePath(name).as_posix()  # ./a.jpg is a.jpg, as in a CSV
     if name not in rows:
       raise _bad_line(list_file, number, f'names {name!r}, which is none of the usable '
                       'images: write it as the data do, or remove it')
@@ -161,7 +161,7 @@ def _check_cells(path: pathlib.Path, number: int, cells: list[str]):
   if len(cells) != len(HEADER):
     raise _bad_line(path, number, f'has {len(cells)} instead of the 2 columns file,labels: '
                     'separate labels by semicolons, and put quotes around a name with a comma')
-  if not cells[0]:
+  if not cells[0] or '\0' in cells[0]:
     raise _bad_line(path, number, 'names no file: write it before the comma')
   is_image = cells[0].lower().endswith(images_lib.SUFFIXES)
   if number == 1 and not is_image and not (path.parent / cells[0]).is_file():
@@ -215,20 +215,22 @@ def _check_images(encoded: images_lib.Encoded, cache: pathlib.Path,
   except (OSError, ValueError, AttributeError):
     pass  # no check so far, or its file is damaged
   problems = images_lib.usable(encoded, on_start(len(encoded)))
-  cache.mkdir(parents=True, exist_ok=True)
-  part = path.with_suffix('.part')
-  part.write_text(json.dumps(problems, indent=2) + '\n')
-  part.replace(path)
+  with contextlib.suppress(OSError):  # without a cache it only takes longer
+    cache.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix('.part')
+    part.write_text(json.dumps(problems, indent=2) + '\n')
+    part.replace(path)
   return problems
 
 
 def _version(listing: Listing) -> str:
   """sha256 that changes with the folder, and with the name, size or time of any file."""
-  digest = hashlib.sha256(os.fsencode(os.path.abspath(listing.root)))
+  digest = hashlib.sha256(images_lib.DECODER.encode())
+  digest.update(os.fsencode(os.path.abspath(listing.root)))
   for name in listing.names:
     try:
       status = os.stat(os.path.join(listing.root, name))
-      size, time = status.st_size, status.st_mtime_ns
+      size, time = status.st_size, status.st_ctime_ns  # which permissions change as well
     except OSError:
       size = time = None  # the file is absent
     digest.update(os.fsencode(f'\n{name}\0{size}\0{time}'))
@@ -241,7 +243,5 @@ def _report(skipped: dict[str, str], rows: int) -> str:
     return ''
   lines = [f'{name}: {reason}' for name, reason in skipped.items()]
   count = f'{len(lines):,} of {rows:,} images cannot be used'
-  if len(lines) > MAX_SKIPPED * rows:
-    raise errors.InputError(f'{count}, more than {MAX_SKIPPED:.0%}: repair or remove them '
-                            f'(first {"; ".join(lines[:SHOWN])}).')
+  images_lib.refuse_many(skipped, rows, 'repair or remove them')
   return '\n  '.join([f'{count} and were skipped:', *lines])

@@ -7,10 +7,12 @@ import os
 import pathlib
 import warnings
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from concurrent import futures
 
 import numpy as np
+import PIL
 from PIL import ExifTags
 from PIL import Image
 from PIL import UnidentifiedImageError
@@ -21,6 +23,9 @@ SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp', '.tif', '.tiff')
 FORMATS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF')  # Pillow knows others, some unsafe
 CHECK_SIDE = 8  # pixels: small enough for JPEGs to be decoded at an eighth of their size
 BLOCK = 512     # rows given to the threads at once by `usable`
+MAX_SKIPPED = 0.01  # share of a dataset's images that may be unusable
+SHOWN = 5           # unusable images that an error spells out
+DECODER = f'Pillow {PIL.__version__}'  # on which it depends what can be decoded
 
 # What each value of the EXIF tag asks for; 1, and anything else, asks for nothing.
 ORIENTATIONS = {
@@ -211,3 +216,21 @@ def usable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
           reasons[row] = reason
         on_image()
   return reasons
+
+
+def refuse_many(skipped: Mapping[str, str], rows: int, remedy: str):
+  """Raises InputError if more of a dataset's images are skipped than is bearable.
+
+  Args:
+    skipped: name -> reason.
+    rows: images in all.
+    remedy: what the user can do.
+  """
+  if len(skipped) > MAX_SKIPPED * rows:
+    raise errors.InputError(f'{len(skipped):,} of {rows:,} images cannot be used, more than '
+                            f'{MAX_SKIPPED:.0%}: {remedy} ({first(skipped)}).')
+
+
+def first(skipped: Mapping[str, str]) -> str:
+  """The first few of the images that are skipped, with their reasons."""
+  return 'first ' + '; '.join(f'{name}: {skipped[name]}' for name in list(skipped)[:SHOWN])

@@ -2,14 +2,12 @@
 
 import pathlib
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mah_jax import errors
-from mah_jax.data import folder as folder_lib
 from mah_jax.data import images
 
 VERSION = '1.0.0'  # of the prepared folders
@@ -72,16 +70,8 @@ def unusable(listing: Listing, on_image: Callable[[], None]) -> dict[str, str]:
       lambda row: (listing.root / listing.names[row]).read_bytes(), listing.names)
   reasons = images.usable(encoded, on_image)
   skipped = {listing.names[row]: reason for row, reason in sorted(reasons.items())}
-  if len(skipped) > folder_lib.MAX_SKIPPED * rows:
-    raise errors.InputError(
-        f'{len(skipped):,} of {rows:,} images in {listing.root} cannot be used, more than '
-        f'{folder_lib.MAX_SKIPPED:.0%} ({first(skipped)}): add or replace them.')
+  images.refuse_many(skipped, rows, f'add or replace them in {listing.root}')
   return skipped
-
-
-def first(skipped: Mapping[str, str]) -> str:
-  """The first few of the images left out, with their reasons."""
-  return '; '.join(f'{name}: {skipped[name]}' for name in list(skipped)[:folder_lib.SHOWN])
 
 
 def find_prepared(name: str, data_dir: pathlib.Path) -> pathlib.Path:

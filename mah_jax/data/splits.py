@@ -137,6 +137,19 @@ def fraction(labels: np.ndarray, fraction: float, seed: int, name: str,
   return _protocol(is_query, rng, seed, name)
 
 
+def check_chosen(rows: np.ndarray, labels: np.ndarray, names: Sequence[str],
+                 class_names: Sequence[str]):
+  """Raises InputError unless each of the queries [q] that a list names has something to find."""
+  unlabelled = rows[~labels[rows].any(axis=1)]
+  if len(unlabelled):
+    raise errors.InputError(f'The list of queries names {names[unlabelled[0]]}, which has no '
+                            'label and so nothing to find: remove it.')
+  gone = labels.any(axis=0) & ~np.delete(labels, rows, axis=0).any(axis=0)  # [L]
+  if gone.any():
+    raise errors.InputError(f'The list of queries names all images of class '
+                            f'{class_names[gone.argmax()]!r}: leave some to the database.')
+
+
 def chosen(rows: np.ndarray, total: int, seed: int, name: str) -> Protocol:
   """Makes `rows` [q] the queries, in their order; the others of `total` rows follow at random.
 

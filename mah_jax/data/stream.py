@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -27,9 +26,6 @@ class Stream:
 
   At most `ahead` batches are in the making or wait to be taken, whatever the number of rows.
   Leaving early drops what has not begun and ends the threads.
-
-  waited: seconds that the user of the batches has waited for them so far.
-  images: how many images were handed out so far.
   """
 
   def __init__(self, images: images_lib.Encoded, batches: Iterable[np.ndarray], *, side: int,
@@ -50,8 +46,6 @@ class Stream:
     self._encoded, self._batches, self._ahead = images, batches, ahead
     self._side, self._channels = side, channels
     self._threads, self._on_bad = threads or images_lib.cores(), on_bad
-    self.waited = 0.0
-    self.images = 0
 
   def __iter__(self) -> Iterator[np.ndarray]:
     """Yields pixels [B, side, side, channels] uint8."""
@@ -75,7 +69,6 @@ class Stream:
     return _Batch(rows, pixels, [pool.submit(decode, i) for i in range(len(rows))])
 
   def _finish(self, batch: _Batch) -> np.ndarray:
-    start = time.monotonic()
     for i, task in enumerate(batch.tasks):
       try:
         task.result()
@@ -84,6 +77,4 @@ class Stream:
           raise
         self._on_bad(int(batch.rows[i]), str(error.__cause__))
         batch.pixels[i] = 0
-    self.waited += time.monotonic() - start
-    self.images += len(batch.tasks)
     return batch.pixels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pathlib
+import shutil
 from typing import Any
 
 import jax
@@ -27,9 +28,15 @@ class Checkpoints:
   def __init__(self, folder: pathlib.Path, max_to_keep: int | None = None):
     """Opens the folder for as many checkpoints as given, or for reading only."""
     self._folder = folder.absolute()
-    self._manager = ocp.CheckpointManager(self._folder, options=ocp.CheckpointManagerOptions(
-        preservation_policy=ocp.checkpoint_managers.LatestN(max_to_keep or 1),
-        cleanup_tmp_directories=True, read_only=max_to_keep is None))
+    if max_to_keep is None:
+      options = {'read_only': True, 'create': False, 'save_interval_steps': 0}
+    else:
+      options = {'preservation_policy': ocp.checkpoint_managers.LatestN(max_to_keep)}
+      # Orbax would do so in the background, and complain if the program ends meanwhile.
+      for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
+        shutil.rmtree(unfinished, ignore_errors=True)
+    self._manager = ocp.CheckpointManager(
+        self._folder, options=ocp.CheckpointManagerOptions(**options))
     self._unsealed: int | None = None
 
   def save(self, state: step_lib.TrainState, meta: dict[str, Any]):
