@@ -32,7 +32,7 @@ from mah_jax.train import step
 
 DISTINCT = 500
 CLASSES = 10
-STEPS = 16
+STEPS = {'compact': 16, 'resnet50': 3}
 SETTINGS = {'compact': {'backbone': 'compact', 'width': 16, 'image_size': 64, 'batch_size': 64},
             'resnet50': {'backbone': 'resnet50', 'image_size': 96, 'batch_size': 32}}
 
@@ -69,7 +69,7 @@ def measure(data_dir: str, cache_dir: str, name: str) -> dict[str, float]:
   pixels = pipeline.Pixels(settings.image_size, 3, pipeline.IMAGENET_MEAN, pipeline.IMAGENET_STD)
   made = experiment.Experiment(settings, data, pixels, devices)
   state = made.new_state()
-  sampled = pipeline.sample(jax.random.key(0), len(made.labels), STEPS * settings.batch_size)
+  sampled = pipeline.sample(jax.random.key(0), len(made.labels), STEPS[name] * settings.batch_size)
   targets = devices.replicate(made.method.targets(state.codes, sampled))
   state = state.replace(embeddings=tuple(h[:len(sampled)] for h in state.embeddings))
   batches = list(pipeline.batches(sampled, settings.batch_size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
   try:
     config = flags.from_arguments(arguments)
     _cache_compilations()
+    logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what is as it should be
     story = shallow.run if config.method in methods.SHALLOW else STORIES[config.mode]
     story(config)
   except errors.UsageError as error:
