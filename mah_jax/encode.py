@@ -37,14 +37,14 @@ def _encode(config):
   if not names:
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
+  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
+  encoder, variables = _restore(config, devices)
   output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
   try:
-    output.mkdir(parents=True, exist_ok=True)
+    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
   except OSError as error:
     raise errors.InputError(f'--output={output} cannot be made ({error.strerror}): choose '
                             'another.') from error
-  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
-  encoder, variables = _restore(config, devices)
   images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
   bad = {}  # row: reason
   feed = encoder.stream(images, on_bad=bad.__setitem__)

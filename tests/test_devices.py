@@ -8,12 +8,15 @@ import optax
 import pytest
 import reference
 import toy
+from flax import linen as nn
 
 from mah_jax import discrete
 from mah_jax import errors
 from mah_jax import losses
+from mah_jax import models
 from mah_jax.data import pipeline
 from mah_jax.methods import mah
+from mah_jax.models import dropout
 from mah_jax.train import step
 
 
@@ -150,3 +153,23 @@ def test_the_step_is_plain_sgd_on_the_mean_loss():
                              made.devices.shard(batch))
   for got, want in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected)):
     np.testing.assert_allclose(got, want, atol=2e-6)
+
+
+class _Plain(nn.Module):
+  """A network without batch statistics, but with dropout."""
+
+  @nn.compact
+  def __call__(self, images, train):
+    x = nn.relu(nn.Dense(16)(images.reshape(len(images), -1)))
+    x = dropout.Dropout(0.5, step.AXIS)(x, train)
+    return tuple(nn.tanh(nn.Dense(c)(x)) for c in toy.FLAGS['code_lengths'])
+
+
+def test_dropout_and_networks_without_statistics_agree_on_any_number_of_devices(monkeypatch):
+  monkeypatch.setattr(models, 'make_network', lambda *args, **kwargs: _Plain())
+  one, four = (toy.fit(toy.make(d, num_rounds=1))[-1].state for d in (1, 4))
+  assert one.batch_stats == {}
+  for x, y in zip(jax.tree.leaves(one.params), jax.tree.leaves(four.params)):
+    np.testing.assert_allclose(x, y, atol=1e-5)
+  for x, y in zip(one.codes, four.codes):
+    np.testing.assert_array_equal(x, y)

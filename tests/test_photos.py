@@ -149,11 +149,13 @@ def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_
 @pytest.mark.parametrize('flags, words, code', [
     (['--mode=encode', '--images=no/such/folder'], 'no/such/folder', 1),
     (['--mode=encode'], '--images=FOLDER', 2),
-    (['--mode=encode', f'--images={__file__[:-3]}', '--output=/dev/null/x'], 'test_photos', 1),
+    (['--mode=encode', '--images=PHOTOS', '--output=/dev/null/x'], '--output=/dev/null/x', 1),
+    (['--mode=encode', '--images=PHOTOS', '--workdir=no/such/run'], 'is not a run folder', 1),
     (['--mode=train', '--images=x'], '--mode=encode', 2),
 ])
-def test_wrong_use_of_encode_gives_one_sentence(finished, flags, words, code, capsys):
-  assert main.main([*flags, f'--workdir={finished}', '--num_devices=1']) == code
+def test_wrong_use_of_encode_gives_one_sentence(photos, finished, flags, words, code, capsys):
+  flags = [flag.replace('PHOTOS', str(photos)) for flag in flags]
+  assert main.main([f'--workdir={finished}', '--num_devices=1', *flags]) == code
   error = capsys.readouterr().err
   assert words in error and error.count('\n') == 1
 
