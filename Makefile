@@ -23,6 +23,8 @@ test: .venv/ready
 bench: .venv/ready
 	PYTHONPATH=. $(PY) benchmarks/core.py
 	PYTHONPATH=. $(PY) benchmarks/metrics.py
+	PYTHONPATH=. $(PY) benchmarks/stream.py
+	PYTHONPATH=. $(PY) benchmarks/shallow.py
 
 lint: .venv/ready
 	.venv/bin/ruff check .

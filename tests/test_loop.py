@@ -61,17 +61,6 @@ def test_momentum_and_weight_decay_are_those_of_sgd():
     assert float(params['w']) == pytest.approx(w, rel=1e-5)
 
 
-def test_training_learns_and_pauses_after_each_round():
-  made = toy.make(num_rounds=10, num_sampled=0, width=8)
-  pauses = toy.fit(made)
-  assert [pause.round for pause in pauses] == list(range(10))
-  assert all(pause.finished for pause in pauses)
-  losses = [pause.metrics['loss'] for pause in pauses]
-  assert losses[-1] < 0.8 * losses[0]
-  final = pauses[-1].state
-  assert toy.scores(made, final)[1]['map'] > 0.9
-
-
 def test_each_round_draws_rows_anew_and_each_epoch_reorders_them():
   made = toy.make(num_rounds=2, epochs_per_round=2)
   feed, rows = made.feed_database, []
