@@ -7,6 +7,7 @@ import pytest
 
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)  # tests compile much alike
 
 
 @pytest.fixture(scope='session', autouse=True)
