@@ -1,10 +1,17 @@
-"""Times `metrics.evaluate` beside a loop that sorts the database for every query.
+"""Times all scores of `metrics.evaluate` beside loops that sort the database for each query.
 
 PYTHONPATH=. python benchmarks/metrics.py
+
+Loops are timed on a few queries and scaled to all. At a million rows ours is scaled as well,
+which leaves out that equal codes among more queries are ranked once.
 """
 
 import argparse
+import json
+import pathlib
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -12,68 +19,152 @@ import numpy as np
 
 from mah_jax.evaluation import metrics
 
-
-def random_side(
-    rng: np.random.Generator, rows: int, c: int, classes: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Codes [rows, c] and one-hot labels [rows, classes], both at random."""
-  codes = np.where(rng.random((rows, c)) < 0.5, -1, 1).astype(np.int8)
-  return codes, np.eye(classes, dtype=np.uint8)[rng.integers(0, classes, rows)]
+CLASSES = 10
+K = 5000
+LENGTHS = (4, 8, 16)
+FLIPPED = 0.05
 
 
-def plain_map(query_codes, codes, query_labels, labels) -> float:
-  """MAP in database order, one stable argsort of the database per query."""
-  query_codes, codes = query_codes.astype(np.float32), codes.astype(np.float32)
-  total = 0.0
-  for code, label in zip(query_codes, query_labels, strict=True):
-    # Not `codes @ code`: threads of a matrix product on a busy machine would flatter us.
+def make_case(kind: str, q: int, n: int, c: int) -> tuple[np.ndarray, ...]:
+  """Arguments of `evaluate`: 'random' codes, or class codewords with some bits flipped."""
+  rng = np.random.default_rng(c)
+  words = rng.choice(2 ** c, CLASSES, replace=False)  # distinct
+  words = (words[:, None] >> np.arange(c) & 1).astype(np.int8) * 2 - 1
+  codes, labels = [], []
+  for rows in (q, n):
+    classes = rng.integers(0, CLASSES, rows)
+    if kind == 'random':
+      codes.append(rng.integers(0, 2, (rows, c), np.int8) * 2 - 1)
+    else:
+      flips = rng.random((rows, c), np.float32) < FLIPPED
+      codes.append(np.where(flips, -words[classes], words[classes]))
+    labels.append(np.eye(CLASSES, dtype=np.uint8)[classes])
+  return *codes, *labels
+
+
+def average_precision(relevant: np.ndarray) -> float:
+  """AP of ranked 0/1 [n]; 0 when there is nothing to find."""
+  precision = np.cumsum(relevant) / np.arange(1, len(relevant) + 1)
+  return float(precision[relevant].mean()) if relevant.any() else 0.0
+
+
+def loop_scores(query_codes, codes, query_labels, labels) -> np.ndarray:
+  """MAP, MAP@k and precision@k, each with distances and an argsort of its own per query."""
+  # 64 bits, which argsort likes best, and no BLAS: its threads would suffer on a busy machine.
+  query_codes, codes = query_codes.astype(np.float64), codes.astype(np.float64)
+  total = np.zeros(3)
+
+  def ranked(code, label):
     distance = (codes.shape[1] - np.einsum('nc,c->n', codes, code)) / 2
-    relevant = labels[:, label > 0].any(axis=1)
-    rank = np.flatnonzero(relevant[np.argsort(distance, kind='stable')]) + 1
-    if rank.size:
-      total += np.mean(np.arange(1, rank.size + 1) / rank)
+    return labels[:, label > 0].any(axis=1)[np.argsort(distance)]
+
+  for code, label in zip(query_codes, query_labels, strict=True):
+    total += (average_precision(ranked(code, label)),
+              average_precision(ranked(code, label)[:K]), ranked(code, label)[:K].mean())
   return total / len(query_codes)
 
 
-def seconds(function: Callable[..., object], *args) -> float:
+def blocked_scores(query_codes, codes, query_labels, labels, kind=None, block=8) -> np.ndarray:
+  """The same from one sort per query of popcounts of packed 16-bit codes, by blocks."""
+  queries, packed = (
+      np.packbits(x > 0, axis=1).view(np.uint16)[:, 0] for x in (query_codes, codes))
+  total = np.zeros(3)
+  for start in range(0, len(queries), block):
+    distance = np.bitwise_count(queries[start:start + block, None] ^ packed)
+    orders = np.argsort(distance, axis=1, kind=kind)
+    for order, label in zip(orders, query_labels[start:start + block], strict=True):
+      relevant = labels[:, label > 0].any(axis=1)[order]
+      total += (average_precision(relevant), average_precision(relevant[:K]),
+                relevant[:K].mean())
+  return total / len(queries)
+
+
+def seconds(function: Callable[..., object], *args, **options) -> float:
   """Wall time of one call."""
   start = time.perf_counter()
-  function(*args)
+  function(*args, **options)
   return time.perf_counter() - start
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--queries', type=int, default=1000)
-  parser.add_argument('--database', type=int, default=59_000)
-  parser.add_argument('--classes', type=int, default=10)
-  parser.add_argument('--lengths', type=int, nargs='+', default=[4, 6, 8])
-  parser.add_argument('--repeats', type=int, default=5)
-  parser.add_argument('--subset', type=int, default=50,
-                      help='queries that the plain loop is timed on, then scaled')
-  args = parser.parse_args()
+def first(case: tuple[np.ndarray, ...], q: int) -> tuple[np.ndarray, ...]:
+  """The case with its first q queries alone."""
+  return case[0][:q], case[1], case[2][:q], case[3]
 
-  subset = min(args.subset, args.queries)
-  print(f'{args.queries} queries x {args.database} rows, {args.classes} classes, median '
-        f'(least to most) of {args.repeats} runs in seconds')
-  print('plain: MAP in database order alone; evaluate: all seven scores')
-  print(f'{"bits":>4}  {"plain":>22}  {"evaluate":>22}  {"ratio":>6}')
-  for c in args.lengths:
-    rng = np.random.default_rng(c)
-    query_codes, query_labels = random_side(rng, args.queries, c, args.classes)
-    codes, labels = random_side(rng, args.database, c, args.classes)
-    whole = query_codes, codes, query_labels, labels
-    part = query_codes[:subset], codes, query_labels[:subset], labels
-    np.testing.assert_allclose(
-        plain_map(*part), metrics.evaluate(*part)['map_database_order'], rtol=1e-9)
-    plain, ours = [], []
-    for _ in range(args.repeats):  # in turns, so that a busy machine slows both
-      plain.append(seconds(plain_map, *part) * args.queries / subset)
-      ours.append(seconds(metrics.evaluate, *whole))
-    cells = [f'{statistics.median(t):.3f} ({min(t):.3f} to {max(t):.3f})'
-             for t in (plain, ours)]
-    ratio = statistics.median(p / o for p, o in zip(plain, ours, strict=True))
-    print(f'{c:>4}  {cells[0]:>22}  {cells[1]:>22}  {ratio:>6.1f}')
+
+def check(case: tuple[np.ndarray, ...], other: Callable[..., np.ndarray]) -> None:
+  """Stops unless the MAP of an arbitrary order of ties lies where ours says that it can."""
+  ours, found = metrics.evaluate(*case), other(*case)[0]
+  assert ours['map_low'] - 1e-9 <= found <= ours['map_high'] + 1e-9, (ours, found)
+
+
+def row(work: str, ours: list, other: list, goal: float, note: str) -> dict:
+  """One line of the table: medians, the median of the ratios, and their spread in the note."""
+  ratios = [b / a for a, b in zip(ours, other, strict=True)]
+  return {'work': work, 'ours_s': statistics.median(ours), 'other_s': statistics.median(other),
+          'ratio': statistics.median(ratios), 'goal': goal, 'repeats': len(ratios),
+          'note': f'ratios {min(ratios):.1f} to {max(ratios):.1f}, ours {min(ours):.3f} to '
+                  f'{max(ours):.3f} s; {note}'}
+
+
+def cifar_row(kind: str, repeats: int, q: int = 1000, n: int = 59_000, part: int = 8) -> dict:
+  """The size of CIFAR-10's protocol, three code lengths together."""
+  cases = [make_case(kind, q, n, c) for c in LENGTHS]
+  for case in cases:
+    check(first(case, part), loop_scores)
+  ours, other = [], []
+  for _ in range(repeats):  # in turns, so that a busy machine slows both
+    ours.append(sum(seconds(metrics.evaluate, *case) for case in cases))
+    other.append(sum(seconds(loop_scores, *first(case, part)) for case in cases) * q / part)
+  return row(f'{q} x {n} rows, {kind} codes, bits {LENGTHS}', ours, other, 1000,
+             'a loop with an argsort per query and score')
+
+
+def million_rows(
+    repeats: int, q: int = 10_000, n: int = 1_000_000, part: int = 96) -> list[dict]:
+  """A million rows at 16 bits, against the default sort and the stable one, by radix."""
+  case = make_case('random', part, n, 16)
+  few = first(case, 8)
+  check(few, blocked_scores)
+  peaks = [peak_megabytes(queries, n) for queries in (part, 4 * part)]
+  ours, others = [], {'default': [], 'stable': []}
+  for _ in range(repeats):
+    ours.append(seconds(metrics.evaluate, *case) * q / part)
+    for name, kind in ('default', None), ('stable', 'stable'):
+      others[name].append(seconds(blocked_scores, *few, kind=kind) * q / 8)
+  return [row(f'{q} x {n} rows, random codes, 16 bits', ours, other, 100,
+              f'blocked popcount and {name} argsort; our process peaks at {peaks[0]:.0f} MB '
+              f'with {part} queries, {peaks[1]:.0f} MB with {4 * part}')
+          for name, other in others.items()]
+
+
+def peak_megabytes(q: int, n: int) -> float:
+  """Peak memory of a fresh process that makes the data and evaluates them."""
+  child = subprocess.run([sys.executable, __file__, '--child', str(q), str(n)], check=True,
+                         capture_output=True, text=True)
+  return json.loads(child.stdout)
+
+
+def rows(repeats: int = 5) -> list[dict]:
+  """All measurements: work, ours_s, other_s, ratio, goal, repeats, note."""
+  return [*(cifar_row(kind, repeats) for kind in ('random', 'realistic')),
+          *million_rows(repeats)]
+
+
+def main() -> None:
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument('--repeats', type=int, default=5)
+  parser.add_argument('--child', type=int, nargs=2, help=argparse.SUPPRESS)
+  arguments = parser.parse_args()
+  if arguments.child:
+    metrics.evaluate(*make_case('random', *arguments.child, 16))
+    # Not getrusage: its peak of a child begins with that of the parent.
+    status = pathlib.Path('/proc/self/status').read_text()
+    print(int(status.split('VmHWM:')[1].split()[0]) / 1024)
+    return
+  print(f'{"work":<52} {"ours":>9} {"other":>9} {"ratio":>7} {"goal":>5}')
+  for line in rows(arguments.repeats):
+    print(f'{line["work"]:<52} {line["ours_s"]:>7.2f} s {line["other_s"]:>7.1f} s '
+          f'{line["ratio"]:>7.1f} {line["goal"]:>5}  ({line["note"]})', flush=True)
 
 
 if __name__ == '__main__':

@@ -38,40 +38,57 @@ def test_merge_keeps_every_row(c, labels):
   np.testing.assert_array_equal(merged.codes[merged.code_of], hamming.pack(codes))
   np.testing.assert_array_equal(
       merged.label_sets[merged.label_set_of], hamming.pack(label_sets))
-  rows = np.hstack([codes, label_sets])
   assert len(merged.codes) == len(np.unique(codes, axis=0))
   assert len(merged.label_sets) == len(np.unique(label_sets, axis=0))
-  assert len(merged.entry_count) == len(np.unique(rows, axis=0))
-  for code, label_set, count in zip(
-      merged.entry_code, merged.entry_label_set, merged.entry_count, strict=True):
+  code_of, label_set_of, counts = hamming.entries(merged)
+  assert len(counts) == len(np.unique(np.hstack([codes, label_sets]), axis=0))
+  assert (np.diff(code_of) >= 0).all()
+  for code, label_set, count in zip(code_of, label_set_of, counts, strict=True):
     assert count == np.sum((merged.code_of == code) & (merged.label_set_of == label_set))
 
 
-def test_entries_by_code_visits_every_entry_with_its_code():
-  rng = np.random.default_rng(3)
-  merged = hamming.merge(random_codes(rng, 50, 3), rng.integers(0, 2, (50, 2)))
-  visited = []
-  for code, entries in hamming.entries_by_code(merged):
-    assert (merged.codes[merged.entry_code[entries]] == code).all()
-    visited.extend(entries)
-  assert visited == list(range(len(merged.entry_code)))
+@pytest.mark.parametrize('labels', [1, 5, 70])
+def test_overlapping_sets_share_a_label(labels):
+  rng = np.random.default_rng(labels)
+  label_sets = rng.random((50, labels)) < 1 / labels
+  packed = hamming.pack(label_sets)
+  for i in range(10):
+    expected = [any(a and b for a, b in zip(label_sets[i], row, strict=True))
+                for row in label_sets]
+    assert hamming.overlapping(packed, packed[i]).tolist() == expected
 
 
-@pytest.mark.parametrize('c,labels', [(1, 1), (4, 3), (16, 65), (70, 4)])
-def test_histograms_equal_a_double_loop(c, labels):
+@pytest.mark.parametrize('c', [1, 4, 70, 300])
+def test_a_ranking_sorts_by_distance_and_then_by_row(c):
   rng = np.random.default_rng(c)
-  query_codes, codes = random_codes(rng, 12, c), random_codes(rng, 60, c)
-  query_labels = rng.random((12, labels)) < 0.3
-  database_labels = rng.random((60, labels)) < 0.3
-  queries = hamming.merge(query_codes, query_labels)
-  size, relevant = hamming.distance_histograms(
-      queries, hamming.merge(codes, database_labels), c)
-  entries = list(zip(queries.entry_code, queries.entry_label_set, strict=True))
-  for i in range(12):
-    expected = np.zeros((2, c + 1), int)
-    for j in range(60):
-      d = np.sum(query_codes[i] != codes[j])
-      expected[0, d] += 1
-      expected[1, d] += np.any(query_labels[i] & database_labels[j])
-    entry = entries.index((queries.code_of[i], queries.label_set_of[i]))
-    np.testing.assert_array_equal([size[entry], relevant[entry]], expected)
+  codes = random_codes(rng, 50, c)
+  packed = hamming.pack(codes)
+  distance = [sum(codes[0] != row) for row in codes]
+  order, ends = hamming.ranking(*hamming.levels(packed, packed[0], c))
+  assert order.tolist() == sorted(range(50), key=lambda row: (distance[row], row))
+  assert ends.tolist() == [sum(x <= d for x in distance) for d in range(c + 1)]
+
+
+@pytest.mark.parametrize('c', [3, 8, 13, 70])
+def test_weighted_levels_number_the_sums_of_weights(c):
+  rng = np.random.default_rng(c)
+  codes, weights = random_codes(rng, 80, c), rng.integers(0, 5, c)
+  weights[-1] = 2 ** 20  # the largest, so that rounding leaves the integers alone
+  packed = hamming.pack(codes)
+  distance = [sum(w for w, a, b in zip(weights, codes[0], row, strict=True) if a != b)
+              for row in codes]
+  level, count = hamming.levels(packed, packed[0], c, hamming.byte_sums(weights))
+  values = sorted(set(distance))
+  assert level.tolist() == [values.index(d) for d in distance]
+  assert count == len(values)
+
+
+def test_weights_are_rounded_before_they_are_compared():
+  nearly = np.array([1.0, 1 + 2.0 ** -22])
+  codes = hamming.pack(np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]))
+  assert hamming.byte_sums(nearly) is None
+  assert hamming.byte_sums(np.array([5, 5])) is None
+  for weights, expected in (([0, 0], [0, 0, 0, 0]), ([0.1, 0.3], [0, 2, 1, 3]),
+                            ([1, 1 + 2.0 ** -19], [0, 2, 1, 3]), ([0, 7], [0, 1, 0, 1])):
+    sums = hamming.byte_sums(np.array(weights))
+    assert hamming.levels(codes, codes[0], 2, sums)[0].tolist() == expected

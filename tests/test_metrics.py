@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mah_jax.evaluation import metrics
+from mah_jax.evaluation import ties
 
 
 def random_case(seed, q, n, c, labels, density=0.4):
@@ -156,6 +157,14 @@ def test_merging_equal_rows_changes_nothing(c):
   unmerged = (np.hstack([query_labels, private[:20]]), np.hstack([labels, private[20:]]))
   assert metrics.evaluate(query_codes, codes, *unmerged, k=40) == pytest.approx(
       metrics.evaluate(query_codes, codes, query_labels, labels, k=40))
+
+
+def test_working_in_blocks_changes_nothing(monkeypatch):
+  case = random_case(5, 30, 200, 6, 4)
+  whole = metrics.evaluate(*case, k=50)
+  monkeypatch.setattr(metrics, '_BLOCK', 30)  # five codes at a time
+  monkeypatch.setattr(ties, '_BLOCK', 300)    # three queries at a time
+  assert metrics.evaluate(*case, k=50) == pytest.approx(whole, abs=1e-14)
 
 
 @pytest.mark.parametrize('dtype', [np.int8, np.float32, np.float64])

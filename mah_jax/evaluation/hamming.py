@@ -1,42 +1,71 @@
-"""Packed codes, their Hamming distances, and how many rows lie at each distance."""
+"""Packed codes, their Hamming distances, and the ranking of a database by distance."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 _WORD = 64
+_WEIGHT_STEPS = 2 ** 20
 
 
 class Merged(NamedTuple):
-  """Rows reduced to what a ranking can see: few codes, few label sets, few pairs of both.
-
-  An entry is one (code, label set) that occurs; entries ascend by code.
+  """Rows reduced to what a ranking can see: few distinct codes and few label sets.
 
   codes: the distinct codes, packed, [C, w] uint64.
-  label_sets: the distinct label sets, packed, [S, v] uint64.
   code_of: number of each row's code, [n].
+  label_sets: the distinct label sets, packed, [S, v] uint64.
   label_set_of: number of each row's label set, [n].
-  entry_code: number of each entry's code, [E].
-  entry_label_set: number of each entry's label set, [E].
-  entry_count: rows merged into each entry, [E] float64, the dtype bincount weighs with.
   """
   codes: np.ndarray
-  label_sets: np.ndarray
   code_of: np.ndarray
+  label_sets: np.ndarray
   label_set_of: np.ndarray
-  entry_code: np.ndarray
-  entry_label_set: np.ndarray
-  entry_count: np.ndarray
+
+
+def merge(codes: np.ndarray, labels: np.ndarray) -> Merged:
+  """Numbers the distinct codes [n, c] and the distinct label sets [n, L] of all rows."""
+  return Merged(*distinct(codes), *distinct(labels))
+
+
+def entries(merged: Merged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The pairs of code and label set that occur, ascending by code.
+
+  Returns:
+    The numbers of their codes, of their label sets, and how many rows they merge, all [E].
+  """
+  pairs, entry_of = _numbered(merged.code_of * len(merged.label_sets) + merged.label_set_of)
+  return *np.divmod(pairs, len(merged.label_sets)), np.bincount(entry_of)
 
 
 def pack(bits: np.ndarray) -> np.ndarray:
   """One bit per column, set where positive: [n, c] -> [n, ceil(c / 64)] uint64."""
   n, c = bits.shape
-  words = -(-c // _WORD)
-  packed = np.zeros((n, words * _WORD // 8), np.uint8)
-  packed[:, :-(-c // 8)] = np.packbits(bits > 0, axis=1, bitorder='little')
+  columns = -(-c // 8)
+  padded = np.zeros((n, 8 * columns), bool)  # whole bytes: packing one long row is faster
+  padded[:, :c] = bits > 0
+  packed = np.zeros((n, -(-c // _WORD) * _WORD // 8), np.uint8)
+  packed[:, :columns] = np.packbits(padded.ravel(), bitorder='little').reshape(n, columns)
   return packed.view('<u8').astype(np.uint64, copy=False)
+
+
+def distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """The distinct rows of [n, c], packed, and the number of each row among them, [n]."""
+  packed = pack(bits)
+  numbers = np.zeros(len(packed), np.intp)
+  for words in packed.T:
+    values, word_numbers = _numbered(words)
+    _, numbers = _numbered(numbers * len(values) + word_numbers)
+  chosen = np.empty(numbers.max() + 1, np.intp)
+  chosen[numbers] = np.arange(len(numbers))
+  return packed[chosen], numbers
+
+
+def overlapping(label_sets: np.ndarray, other: np.ndarray) -> np.ndarray:
+  """Which packed label sets [S, v] share a label with one of them [v] -> [S] bool."""
+  found = np.zeros(len(label_sets), np.uint64)
+  for words, word in zip(label_sets.T, other, strict=True):
+    found |= words & word
+  return found > 0
 
 
 def distances(packed: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -50,59 +79,59 @@ def distances(packed: np.ndarray, other: np.ndarray) -> np.ndarray:
   return total
 
 
-def merge(codes: np.ndarray, labels: np.ndarray) -> Merged:
-  """Merges rows with equal code [n, c] and equal label set [n, L]."""
-  packed_codes, packed_labels = pack(codes), pack(labels)
-  code_of, label_set_of = _row_numbers(packed_codes), _row_numbers(packed_labels)
-  label_sets = _representatives(packed_labels, label_set_of)
-  pairs, entry_of = _numbered(code_of * len(label_sets) + label_set_of)
-  entry_code, entry_label_set = np.divmod(pairs, len(label_sets))
-  return Merged(
-      codes=_representatives(packed_codes, code_of),
-      label_sets=label_sets,
-      code_of=code_of,
-      label_set_of=label_set_of,
-      entry_code=entry_code,
-      entry_label_set=entry_label_set,
-      entry_count=np.bincount(entry_of).astype(np.float64))
+def byte_sums(weights: np.ndarray) -> np.ndarray | None:
+  """What each byte of differing bits adds to a weighted distance.
 
-
-def entries_by_code(merged: Merged) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-  """Each distinct code, packed [w], with the numbers of its entries."""
-  starts = np.searchsorted(merged.entry_code, np.arange(1, len(merged.codes)))
-  entries = np.split(np.arange(len(merged.entry_code)), starts)
-  return zip(merged.codes, entries, strict=True)
-
-
-def relevant_label_sets(queries: Merged, entry: int, database: Merged) -> np.ndarray:
-  """Which label sets of the database share a label with a query entry, [S] bool."""
-  label_set = queries.label_sets[queries.entry_label_set[entry]]
-  return (database.label_sets & label_set).any(axis=1)
-
-
-def distance_histograms(
-    queries: Merged, database: Merged, c: int) -> tuple[np.ndarray, np.ndarray]:
-  """Counts, for each query entry, the database rows at every distance.
-
-  Memory beyond the result is a few arrays as long as the database.
+  Weights are rounded to integers, the largest to 2^20, so that sums are exact and ties
+  mean something: distances tie when they are equal after this rounding.
 
   Args:
-    queries: the merged queries, E entries.
-    database: the merged database.
-    c: number of bits.
+    weights: one weight per bit, not negative, [c].
 
   Returns:
-    All rows and relevant rows at distance 0..c, both [E, c + 1] int64.
+    Sums of the rounded weights, [ceil(c / 8), 256] int64; None when all weights are equal
+    and not 0, for then they rank like plain distances.
   """
-  counts = np.empty((len(queries.entry_code), c + 1, 2), np.int64)
-  for code, entries in entries_by_code(queries):
-    distance = distances(database.codes, code)
-    slot = 2 * distance.astype(np.intp)[database.entry_code]
-    for entry in entries:
-      relevant = relevant_label_sets(queries, entry, database)[database.entry_label_set]
-      counts[entry] = np.bincount(
-          slot + relevant, database.entry_count, 2 * (c + 1)).reshape(c + 1, 2)
-  return counts.sum(axis=2), counts[:, :, 1]
+  steps = np.rint(weights / (weights.max() or 1) * _WEIGHT_STEPS).astype(np.int64)
+  if steps.min() == _WEIGHT_STEPS:
+    return None
+  steps = np.pad(steps, (0, -len(steps) % 8)).reshape(-1, 8)
+  bits = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder='little')
+  return steps @ bits.T
+
+
+def levels(
+    packed: np.ndarray, other: np.ndarray, c: int, sums: np.ndarray | None = None
+) -> tuple[np.ndarray, int]:
+  """Numbers the distances of packed codes [n, w] to one code [w] in ascending order.
+
+  Args:
+    packed: codes of c bits.
+    other: the code that they are compared with.
+    c: number of bits.
+    sums: from `byte_sums`, for weighted distances.
+
+  Returns:
+    The level of each code, [n], and how many levels there are. Plain distances are their
+    own levels, 0..c; weighted ones are numbered from 0 as they occur.
+  """
+  if sums is None:
+    return distances(packed, other), c + 1
+  differ = (packed ^ other).astype('<u8').view(np.uint8)  # [n, 8 w]
+  total = sum(table[byte] for table, byte in zip(sums, differ.T))
+  values, numbers = np.unique(total, return_inverse=True)
+  return numbers.astype(np.min_scalar_type(len(values))), len(values)
+
+
+def ranking(level: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+  """Ranks rows by level [n]; equal levels keep the order of the rows.
+
+  Returns:
+    Row numbers in order, [n], and the number of rows up to each level, [count].
+  """
+  order = np.argsort(level, kind='stable')
+  ends = np.searchsorted(level, np.arange(count, dtype=level.dtype), 'right', order)
+  return order, ends
 
 
 def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,19 +141,3 @@ def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   values = values.astype(np.intp, copy=False)  # counting beats sorting on a short range
   present = np.bincount(values) > 0
   return np.flatnonzero(present), (np.cumsum(present) - 1)[values]
-
-
-def _row_numbers(packed: np.ndarray) -> np.ndarray:
-  """Numbers the distinct rows of [n, w] from 0 -> [n]; equal rows get equal numbers."""
-  rows = np.zeros(len(packed), np.intp)
-  for words in packed.T:
-    distinct, numbers = _numbered(words)
-    _, rows = _numbered(rows * len(distinct) + numbers)
-  return rows
-
-
-def _representatives(packed: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-  """One row of [n, w] for each number -> [numbers.max() + 1, w]."""
-  chosen = np.empty(numbers.max() + 1, np.intp)
-  chosen[numbers] = np.arange(len(numbers))
-  return packed[chosen]

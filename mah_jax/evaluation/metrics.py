@@ -1,10 +1,15 @@
 """Retrieval scores of binary codes that do not hide what ties do to a Hamming ranking."""
 
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from mah_jax.evaluation import hamming
+from mah_jax.evaluation import ties
+
+_BLOCK = 2 ** 18  # counts that are kept at once
 
 
 def evaluate(
@@ -13,6 +18,7 @@ def evaluate(
     query_labels: np.ndarray,
     database_labels: np.ndarray,
     k: int = 5000,
+    weights: np.ndarray | None = None,
 ) -> dict[str, float]:
   """Scores the ranking of the database by Hamming distance to each query.
 
@@ -26,6 +32,8 @@ def evaluate(
     query_labels: 0/1 per label, [q, L].
     database_labels: 0/1 per label, [n, L].
     k: how many of the first rows `precision@k` and `map@k` look at.
+    weights: what each differing bit adds to a distance, not negative, [c]; 1 if not given.
+      They are rounded to 2^-20 of the largest, and distances equal after that are ties.
 
   Returns:
     map: average precision (AP) over the whole ranking, divided by the number of
@@ -35,8 +43,8 @@ def evaluate(
     precision@k: expected share of relevant rows among the first k, random order of ties.
     map@k: expectation, over random order of ties, of AP over the first k divided by the
       number of relevant rows found there; an order that finds none counts 0.
-    precision_radius_2: relevant rows at distance 2 or less divided by all rows there; 0
-      where there are none. Ties do not matter.
+    precision_radius_2: relevant rows with at most 2 differing bits, whatever the weights,
+      divided by all rows there; 0 where there are none. Ties do not matter.
   """
   query_codes, query_labels = _checked('query', query_codes, query_labels)
   database_codes, database_labels = _checked('database', database_codes, database_labels)
@@ -47,16 +55,31 @@ def evaluate(
 
   queries = hamming.merge(query_codes, query_labels)
   database = hamming.merge(database_codes, database_labels)
-  size, relevant = hamming.distance_histograms(queries, database, query_codes.shape[1])
-  first = min(k, len(database_codes))
-  scores = _tie_scores(size, relevant) | {
-      'map_database_order': _database_order_ap(queries, database),
-      f'precision@{k}': _precision_at(size, relevant, first),
-      f'map@{k}': _ap_at(size, relevant, first),
-      'precision_radius_2': _ratio(relevant[:, :3].sum(axis=1), size[:, :3].sum(axis=1)),
-  }
-  return {name: float(queries.entry_count @ score / len(query_codes))
-          for name, score in scores.items()}
+  c = query_codes.shape[1]
+  sums = None if weights is None else hamming.byte_sums(_checked_weights(weights, c))
+  scores = _mean_scores(queries, database, c, k, sums)
+  if sums is not None:
+    plain = _mean_scores(queries, database, c, k)
+    scores['precision_radius_2'] = plain['precision_radius_2']
+  return scores
+
+
+def chance(query_labels: np.ndarray, database_labels: np.ndarray) -> float:
+  """Expected MAP of the database in random order; 0/1 labels, [q, L], [n, L].
+
+  It is the `map` of codes that are all equal. A query with nothing to find counts 0.
+  """
+  relevant, n = _relevant_rows(query_labels, database_labels), len(database_labels)
+  total = ties.expected_sum(ties.harmonic_numbers(n), 0, 0, n, relevant)
+  return float(ties.ratio(total, relevant).mean())
+
+
+def ceiling(query_labels: np.ndarray, database_labels: np.ndarray) -> float:
+  """MAP of a ranking with all relevant rows first; 0/1 labels, [q, L], [n, L].
+
+  It is the share of queries with anything to find, for the others count 0.
+  """
+  return float((_relevant_rows(query_labels, database_labels) > 0).mean())
 
 
 def codebook(
@@ -98,21 +121,39 @@ def codebook(
 def _checked(
     name: str, codes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Codes and labels of one side as arrays, once they are known to be usable."""
-  codes, labels = np.asarray(codes), np.asarray(labels)
-  for what, array in ('codes', codes), ('labels', labels):
-    if array.ndim != 2 or 0 in array.shape:
-      raise ValueError(f'{name} {what} have shape {array.shape}, but a non-empty matrix '
-                       'with one row per image is needed.')
+  codes = _checked_matrix(f'{name} codes', codes, -1, 1, 'take their sign first')
+  labels = _checked_labels(name, labels)
   if len(codes) != len(labels):
     raise ValueError(f'{len(codes)} {name} codes came with {len(labels)} rows of labels; '
                      'give one row of labels per code.')
-  if not ((codes == 1) | (codes == -1)).all():
-    raise ValueError(f'{name} codes hold values other than -1 and +1; take their sign '
-                     'first.')
-  if not ((labels == 0) | (labels == 1)).all():
-    raise ValueError(f'{name} labels hold values other than 0 and 1; give one column per '
-                     'label.')
   return codes, labels
+
+
+def _checked_labels(name: str, labels: np.ndarray) -> np.ndarray:
+  return _checked_matrix(f'{name} labels', labels, 0, 1, 'give one column per label')
+
+
+def _checked_matrix(
+    what: str, matrix: np.ndarray, low: int, high: int, remedy: str) -> np.ndarray:
+  """A matrix as an array, once it is known to hold `low` and `high` alone."""
+  matrix = np.asarray(matrix)
+  if matrix.ndim != 2 or 0 in matrix.shape:
+    raise ValueError(f'{what} have shape {matrix.shape}, but a non-empty matrix with one '
+                     'row per image is needed.')
+  if not ((matrix == low) | (matrix == high)).all():
+    raise ValueError(f'{what} hold values other than {low} and {high}; {remedy}.')
+  return matrix
+
+
+def _checked_weights(weights: np.ndarray, c: int) -> np.ndarray:
+  weights = np.asarray(weights, np.float64)
+  if weights.shape != (c,):
+    raise ValueError(f'weights have shape {weights.shape}, but the codes have {c} bits; '
+                     'give one weight per bit.')
+  wrong = weights[~((weights >= 0) & np.isfinite(weights))]
+  if wrong.size:
+    raise ValueError(f'weights hold {wrong[0]}; give finite numbers that are not negative.')
+  return weights
 
 
 def _check_equal_columns(what: str, query: np.ndarray, database: np.ndarray) -> None:
@@ -121,127 +162,65 @@ def _check_equal_columns(what: str, query: np.ndarray, database: np.ndarray) -> 
                      f'{database.shape[1]}; both need the same number.')
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-  """part / whole, and 0 where there is nothing to divide by."""
-  return part / np.maximum(whole, 1)
+def _relevant_rows(query_labels: np.ndarray, database_labels: np.ndarray) -> np.ndarray:
+  """How many rows of the database are relevant to each query, [q, L], [n, L] -> [q]."""
+  query_labels = _checked_labels('query', query_labels)
+  database_labels = _checked_labels('database', database_labels)
+  _check_equal_columns('labels', query_labels, database_labels)
+  query_sets, query_set_of = hamming.distinct(query_labels)
+  label_sets, label_set_of = hamming.distinct(database_labels)
+  rows = np.bincount(label_set_of)
+  relevant = [rows @ hamming.overlapping(label_sets, query_set) for query_set in query_sets]
+  return np.array(relevant)[query_set_of]
 
 
-def _before(counts: np.ndarray) -> np.ndarray:
-  """Rows nearer than each distance, [.., c + 1] -> [.., c + 1]."""
-  return np.cumsum(counts, axis=-1) - counts
+def _mean_scores(
+    queries: hamming.Merged, database: hamming.Merged, c: int, k: int,
+    sums: np.ndarray | None = None) -> dict[str, float]:
+  """`evaluate` of merged rows; `sums` from `hamming.byte_sums` for weighted distances."""
+  n = len(database.code_of)
+  harmonic, first = ties.harmonic_numbers(n), min(k, n)
+  totals = {}
+  for count, ap, size, relevant in _ranked(queries, database, c, sums):
+    precision, cut_ap = ties.first_rows(harmonic, size, relevant, first)
+    scores = ties.whole_ranking(harmonic, size, relevant) | {
+        'map_database_order': ap, f'precision@{k}': precision, f'map@{k}': cut_ap,
+        'precision_radius_2': ties.ratio(
+            relevant[:, :3].sum(axis=1), size[:, :3].sum(axis=1))}
+    for name, score in scores.items():
+      totals[name] = totals.get(name, 0.0) + count @ score
+  return {name: float(total / len(queries.code_of)) for name, total in totals.items()}
 
 
-def _harmonic(n: int) -> np.ndarray:
-  """The harmonic numbers 1 + 1/2 + ... + 1/i for i = 0..n, [n + 1]."""
-  return np.append(0.0, np.cumsum(1 / np.arange(1, n + 1)))
+def _ranked(
+    queries: hamming.Merged, database: hamming.Merged, c: int, sums: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, ...]]:
+  """Ranks the database for all queries, a block of their distinct codes at a time.
 
-
-def _expected_sum(harmonic, rank, found, size, relevant):
-  """Expected sum of precisions at the relevant rows of ties in random order.
-
-  Position i of the ties holds a relevant row with probability relevant / size, and then
-  (i - 1) (relevant - 1) / (size - 1) of the positions before it do, on average. So
-
-    relevant / size * sum_{i=1..size} (found + 1 + (i - 1) slope) / (rank + i)
-
-  with slope = (relevant - 1) / (size - 1), and the sum follows from harmonic numbers.
-
-  Args:
-    harmonic: harmonic numbers up to rank + size.
-    rank: rows ranked before the ties.
-    found: relevant rows among those.
-    size: rows that are tied.
-    relevant: relevant rows among those.
+  Yields:
+    Of each pair [E] of a code in the block and a label set of queries that have it: how
+    many queries it stands for; AP in database order; all rows and relevant rows at each
+    level of distance, [E, m].
   """
-  slope = (relevant - 1) / np.maximum(size - 1, 1)
-  inverse_ranks = harmonic[rank + size] - harmonic[rank]
-  total = (found + 1 - slope * (rank + 1)) * inverse_ranks + slope * size
-  return _ratio(relevant, size) * total
-
-
-def _ordered_sum(harmonic, rank, found, relevant):
-  """sum_{i=1..relevant} (found + i) / (rank + i): relevant rows in one unbroken run."""
-  return relevant + (found - rank) * (harmonic[rank + relevant] - harmonic[rank])
-
-
-def _tie_scores(size: np.ndarray, relevant: np.ndarray) -> dict[str, np.ndarray]:
-  """Expected, worst and best AP of each query from its histograms [E, c + 1] -> [E]."""
-  harmonic = _harmonic(size[0].sum())
-  rank, found = _before(size), _before(relevant)
-  sums = {
-      'map': _expected_sum(harmonic, rank, found, size, relevant),
-      'map_low': _ordered_sum(harmonic, rank + size - relevant, found, relevant),
-      'map_high': _ordered_sum(harmonic, rank, found, relevant),
-  }
-  total = relevant.sum(axis=1)
-  return {name: _ratio(value.sum(axis=1), total) for name, value in sums.items()}
-
-
-def _database_order_ap(queries: hamming.Merged, database: hamming.Merged) -> np.ndarray:
-  """AP of each query entry when equal distances keep the order of the database, [E]."""
+  code_of, label_set_of, count = hamming.entries(queries)
+  bounds = np.searchsorted(code_of, np.arange(len(queries.codes) + 1))
   found = np.arange(1.0, len(database.code_of) + 1)
-  ap = np.zeros(len(queries.entry_code))
-  for code, entries in hamming.entries_by_code(queries):
-    distance = hamming.distances(database.codes, code)[database.code_of]  # [n]
-    ranked = database.label_set_of[np.argsort(distance, kind='stable')]   # [n]
-    for entry in entries:
-      relevant = hamming.relevant_label_sets(queries, entry, database)
-      rank = np.flatnonzero(relevant[ranked]) + 1
-      ap[entry] = _ratio((found[:rank.size] / rank).sum(), rank.size)
-  return ap
 
+  def rank(code):
+    level, m = hamming.levels(database.codes, queries.codes[code], c, sums)
+    order, ends = hamming.ranking(level[database.code_of], m)
+    ranked = database.label_set_of[order]  # [n]
+    for label_set in label_set_of[bounds[code]:bounds[code + 1]]:
+      relevant = hamming.overlapping(database.label_sets, queries.label_sets[label_set])
+      ranks = np.flatnonzero(relevant[ranked]) + 1
+      ap = ties.ratio((found[:ranks.size] / ranks).sum(), ranks.size)
+      yield ap, ends, np.searchsorted(ranks, ends, 'right')
 
-def _cut(size: np.ndarray, k: int) -> tuple[tuple, np.ndarray]:
-  """Where the k-th row lies: an index of its distance, and the rows taken there, [E]."""
-  at_cut = np.arange(len(size)), (np.cumsum(size, axis=1) >= k).argmax(axis=1)
-  return at_cut, k - _before(size)[at_cut]
-
-
-def _precision_at(size: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-  """Expected precision of the first k rows, [E, c + 1], [E, c + 1] -> [E]."""
-  at_cut, taken = _cut(size, k)
-  return (_before(relevant)[at_cut] + taken * relevant[at_cut] / size[at_cut]) / k
-
-
-def _ap_at(size: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-  """Expected AP over the first k rows divided by the relevant ones found there, [E]."""
-  harmonic = _harmonic(size[0].sum())
-  rank, found = _before(size), _before(relevant)
-  nearer = _before(_expected_sum(harmonic, rank, found, size, relevant))
-  at_cut, taken = _cut(size, k)
-  columns = [x[at_cut] for x in (nearer, rank, found, size, relevant)]
-  return np.array([
-      _cut_ap(harmonic, *row) for row in zip(*columns, taken, strict=True)])
-
-
-def _cut_ap(harmonic, nearer, rank, found, size, relevant, taken):
-  """`_ap_at` of one query, averaged over what k leaves of the ties that it cuts.
-
-  How many relevant rows a random part of the ties holds is hypergeometric, and the order
-  of nearer rows does not depend on it.
-
-  Args:
-    harmonic: harmonic numbers up to rank + size.
-    nearer: expected sum of precisions before the ties.
-    rank, found, size, relevant: as in `_expected_sum`.
-    taken: rows of the ties that are among the first k.
-  """
-  drawn, probability = _hypergeometric(size, relevant, taken)
-  total = nearer + _expected_sum(harmonic, rank, found, taken, drawn)
-  return probability @ _ratio(total, found + drawn)
-
-
-def _hypergeometric(
-    size: int, relevant: int, taken: int) -> tuple[np.ndarray, np.ndarray]:
-  """How many relevant rows a draw of `taken` rows from `size` can hold, and how likely.
-
-  Built from the ratios of neighbouring probabilities, which lose no digits where
-  differences of large log-factorials would.
-  """
-  irrelevant = size - relevant
-  drawn = np.arange(max(0, taken - irrelevant), min(relevant, taken) + 1)
-  x = drawn[:-1]
-  ratio = (relevant - x) * (taken - x) / ((x + 1) * (irrelevant - taken + x + 1))
-  log_weight = np.append(0.0, np.cumsum(np.log(ratio)))
-  weight = np.exp(log_weight - log_weight.max())
-  return drawn, weight / weight.sum()
+  # Weighted distances have other levels for each code, so their blocks are single codes.
+  step = _BLOCK // (c + 1) + 1 if sums is None else 1
+  for start in range(0, len(queries.codes), step):
+    codes = range(start, min(start + step, len(queries.codes)))
+    entries = itertools.chain.from_iterable(map(rank, codes))
+    ap, ends, hits = map(np.array, zip(*entries, strict=True))
+    yield (count[bounds[codes.start]:bounds[codes.stop]], ap,
+           np.diff(ends, axis=1, prepend=0), np.diff(hits, axis=1, prepend=0))
