@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from mah_jax import errors
 from mah_jax.methods import kernel
 from mah_jax.methods import scaling
 
@@ -55,6 +56,7 @@ def test_blocks_change_nothing(n):
   anchors = kernel.Anchors(kernel.draw(x, 3, jax.random.key(0)), np.float32(0.3))
   expected = [[math.exp(-_distance(row, a)**2 / 0.6) for a in anchors.points] for row in x]
   np.testing.assert_allclose(kernel.apply(anchors, x), expected, rtol=1e-5)
+  np.testing.assert_allclose(kernel.mean(anchors, x), np.mean(expected, axis=0), rtol=1e-5)
 
 
 @pytest.mark.usefixtures('small_blocks')
@@ -64,6 +66,25 @@ def test_mean_distances_equal_a_double_loop():
   square, nearest = (distances**2).mean(), distances.min(axis=1).mean()
   assert kernel.mean_square_distance(x, points) == pytest.approx(square, rel=1e-5)
   assert kernel.mean_nearest_distance(x, points) == pytest.approx(nearest, rel=1e-5)
+
+
+def test_rows_that_are_all_alike_are_refused():
+  for x in (np.zeros((9, 3), np.float32), np.full((9, 3), 0.1, np.float32)):
+    points = kernel.draw(x, 4, jax.random.key(0))
+    for width in (kernel.mean_square_distance(x, points),
+                  kernel.mean_nearest_distance(x, points) ** 2):
+      with pytest.raises(errors.InputError, match='tells no rows apart'):
+        kernel.make(points, width)
+  assert kernel.make(points, 1e-4).width == pytest.approx(1e-4)
+
+
+@pytest.mark.usefixtures('small_blocks')
+@pytest.mark.parametrize('value', [np.nan, np.inf, -np.inf])
+def test_features_that_are_no_numbers_are_refused(value):
+  x = _features(23)
+  x[17, 2] = value
+  with pytest.raises(errors.InputError, match='Row 17 of 23 has features'):
+    list(scaling.blocks(x))
 
 
 def test_anchors_are_different_rows_made_unit():

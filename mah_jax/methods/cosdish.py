@@ -28,8 +28,6 @@ def make(*, columns: int = 0, iterations: int = 10, alternations: int = 3,
     alternations: updates of the sampled rows and of all others per sample, T_alt.
     ridge: of the regression from standardised features to codes, for points never seen.
   """
-  if ridge <= 0:
-    raise errors.UsageError(f'COSDISH got a ridge of {ridge}; give a number above 0.')
 
   def fit(features, labels, c, key):
     chex.assert_equal(len(features), len(labels))

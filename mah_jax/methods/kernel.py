@@ -8,7 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mah_jax import errors
 from mah_jax.methods import scaling
+
+ROUNDING = 1e-6  # what float32 leaves of the squared distance of equal unit rows, at most
 
 Array = jax.Array | np.ndarray
 
@@ -28,6 +31,15 @@ def draw(features: Array, count: int, key: jax.Array) -> jax.Array:
   n = len(features)
   rows = np.sort(jax.random.permutation(key, n)[:count])  # in order, a file is read faster
   return scaling.unit_rows(features[rows])
+
+
+def make(points: jax.Array, width: float) -> Anchors:
+  """Anchors with points [a, D], if the width is more than the rounding of a distance."""
+  if width <= ROUNDING:
+    raise errors.InputError(f'A kernel of width {float(width):.1e} tells no rows apart, as '
+                            'they equal the anchors or sigma is too small; use fewer anchors, '
+                            'other features or a larger sigma.')
+  return Anchors(points, jnp.float32(width))
 
 
 @jax.jit
@@ -50,10 +62,25 @@ def apply(anchors: Anchors, features: Array) -> jax.Array:
   return scaling.by_blocks(lambda rows: rbf(anchors, rows), features)
 
 
-def mean_square_distance(features: Array, points: jax.Array) -> jax.Array:
-  """Mean of |x - a|^2 over rows [n, D] and anchors [a, D], a scalar."""
-  return scaling.by_blocks(
-      lambda rows: square_distances(rows, points).mean(axis=1), features).mean()
+def mean(anchors: Anchors, features: Array) -> jax.Array:
+  """Mean of `rbf` over rows, a block at a time, [n, D] -> [a]."""
+  total = sum(np.asarray(rbf(anchors, rows).sum(axis=0), np.float64)
+              for rows in scaling.blocks(features))
+  return jnp.asarray(total / len(features), jnp.float32)
+
+
+def mean_square_distance(features: Array, points: jax.Array) -> float:
+  """Mean of |x - a|^2 over unit rows x of features [n, D] and anchors a [a, D].
+
+  It is mean |x|^2 + mean |a|^2 - 2 (mean x).(mean a), so that no pair is looked at.
+  """
+  square, total = 0.0, 0.0
+  for rows in scaling.blocks(features):
+    x = np.asarray(scaling.unit_rows(rows), np.float64)
+    square, total = square + np.sum(x**2), total + x.sum(axis=0)
+  a = np.asarray(points, np.float64)
+  n = len(features)
+  return square / n + np.mean(np.sum(a**2, axis=1)) - 2.0 * total / n @ a.mean(axis=0)
 
 
 def mean_nearest_distance(features: Array, points: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mah_jax import discrete
+from mah_jax import errors
 from mah_jax import similarity
 from mah_jax.methods import base
 from mah_jax.methods import kernel
@@ -34,27 +35,38 @@ class State(NamedTuple):
   vectors: jax.Array
 
 
+class Residual(NamedTuple):
+  """R, what the bits found so far leave of c S, by label sets: no matrix of all pairs.
+
+  of_row: label set of each row, [l].
+  sets: c S of two label sets, [g, g].
+  bits: of each row as far as they are found, then 0, [l, c].
+  """
+  of_row: jax.Array
+  sets: jax.Array
+  bits: jax.Array
+
+
 def make(*, anchors: int = 1000, labelled: int = 2000) -> base.ShallowMethod:
   """Makes KSH: bits b = sgn(K a), one after the other, with BB' / c near S in {-1, +1}.
 
   Args:
     anchors: training rows that the kernel compares with; the KSH authors' demo has 300.
-    labelled: rows whose pairs are compared, drawn among those that have a label. Memory grows
-      with their square.
+    labelled: rows whose pairs are compared, drawn among those that have a label.
   """
 
   def fit(features, labels, c, key):
+    known = np.flatnonzero(labels.any(axis=1))
+    if not len(known):
+      raise errors.InputError(f'KSH learns from labels, but none of {len(features)} rows has '
+                              'one; use a method without labels, such as itq.')
     anchor_key, row_key = jax.random.split(key)
     points = kernel.draw(features, anchors, anchor_key)
-    drawn = kernel.Anchors(points, kernel.mean_square_distance(features, points))
-    total = sum(kernel.rbf(drawn, x).sum(axis=0) for x in scaling.blocks(features))
-    mean = total / len(features)  # [a]
-    known = np.flatnonzero(labels.any(axis=1))
+    drawn = kernel.make(points, kernel.mean_square_distance(features, points))
+    mean = kernel.mean(drawn, features)
     rows = np.sort(jax.random.permutation(row_key, known)[:labelled])  # [l]
-    groups = similarity.group_rows(labels[rows])
-    similar = groups.related[groups.of_row][:, groups.of_row]  # [l, l]
-    vectors = learn(kernel.apply(drawn, features[rows]) - mean, similar, c)
-    return State(drawn, mean, vectors)
+    k = kernel.apply(drawn, features[rows]) - mean
+    return State(drawn, mean, learn(k, similarity.group_rows(labels[rows]), c))
 
   def encode(state, features):
     return scaling.by_blocks(lambda rows: _encode(state, rows), features)
@@ -69,18 +81,19 @@ def _encode(state: State, features: jax.Array) -> jax.Array:
   return discrete.sign(_product(k, state.vectors)).astype(jnp.int8)
 
 
-def learn(k: jax.Array, similar: np.ndarray, c: int) -> jax.Array:
+def learn(k: jax.Array, groups: similarity.Groups, c: int) -> jax.Array:
   """Finds c bits one by one, each fitting what the earlier ones left of c S.
 
   Args:
     k: centred kernel of the labelled rows, [l, a].
-    similar: which of them are similar, [l, l] bool.
+    groups: their label sets.
     c: bits.
 
   Returns:
     Weights of the anchors for each bit, [a, c].
   """
-  return _learn_bits(k, whitening(k), similar, c=c)
+  chex.assert_equal(len(k), len(groups.of_row))
+  return _learn_bits(k, whitening(k), groups.of_row, groups.related, c=c)
 
 
 def whitening(k: jax.Array) -> np.ndarray:
@@ -95,39 +108,50 @@ def whitening(k: jax.Array) -> np.ndarray:
 
 
 @functools.partial(jax.jit, static_argnames='c')
-def _learn_bits(k, whitener, similar, *, c):
-  white = _product(k, whitener)  # [l, a]
-  residual = jnp.where(similar, c, -c).astype(k.dtype)  # c S, [l, l]
+def _learn_bits(k, whitener, of_row, related, *, c):
+  whole = Residual(of_row, jnp.where(related, c, -c).astype(k.dtype),
+                   jnp.zeros((len(k), c), k.dtype))
 
-  def add_bit(residual, _):
-    start = spectral_start(k, whitener, white, residual)
+  def add_bit(residual, i):
+    start = spectral_start(k, whitener, residual)
     vector, bits = better(k, residual, start, refine(k, residual, start))
-    return residual - jnp.outer(bits, bits), vector
+    return residual._replace(bits=residual.bits.at[:, i].set(bits)), vector
 
-  return jax.lax.scan(add_bit, residual, length=c)[1].T
+  return jax.lax.scan(add_bit, whole, jnp.arange(c))[1].T
 
 
-def spectral_start(k: jax.Array, whitener: jax.Array, white: jax.Array,
-                   residual: jax.Array) -> jax.Array:
+def apply(residual: Residual, x: jax.Array) -> jax.Array:
+  """R x, [l] -> [l]."""
+  by_set = _product(residual.sets, _set_sums(residual, x))  # [g]
+  return by_set[residual.of_row] - _product(residual.bits, _product(x, residual.bits))
+
+
+def spectral_start(k: jax.Array, whitener: jax.Array, residual: Residual) -> jax.Array:
   """The vector [a] with the largest (Ka)'R(Ka) among those with |Ka|^2 = l."""
-  _, axes = jnp.linalg.eigh(_product(white.T, _product(residual, white)))  # ascending
-  vector = _product(whitener, axes[:, -1])
+  a, c = k.shape[1], residual.bits.shape[1]
+  sides = jnp.concatenate([_set_sums(residual, k).T, _product(k.T, residual.bits)], axis=1)
+  sides = _product(whitener.T, sides)  # G [a, g + c], with T'K'RKT = GMG'
+  core = jax.scipy.linalg.block_diag(residual.sets, -jnp.eye(c))  # M
+  # The eigenvector lies in the span of G, in which it is found much sooner if that is small.
+  span, sides = jnp.linalg.qr(sides) if len(core) < a else (jnp.eye(a), sides)
+  _, axes = jnp.linalg.eigh(_product(sides, _product(core, sides.T)))  # ascending
+  vector = _product(whitener, _product(span, axes[:, -1]))
   return vector * jnp.sqrt(len(k)) / jnp.linalg.norm(_product(k, vector))
 
 
-def better(k: jax.Array, residual: jax.Array, start: jax.Array,
+def better(k: jax.Array, residual: Residual, start: jax.Array,
            refined: jax.Array) -> tuple[jax.Array, jax.Array]:
   """The vector [a] whose bits b [l] have the larger b'Rb, and b; `start` if they are equal."""
   vectors = jnp.stack([start, refined])  # [2, a]
   bits = discrete.sign(_product(vectors, k.T))  # [2, l]
-  best = jnp.argmax(jnp.sum(bits * _product(bits, residual), axis=1))
+  best = jnp.argmax(jax.vmap(lambda b: b @ apply(residual, b))(bits))
   return vectors[best], bits[best]
 
 
 class _Climb(NamedTuple):
   """Nesterov's method after `count` steps; `delta` sets how far it looks ahead."""
   count: jax.Array
-  vector: jax.Array
+  point: jax.Array
   before: jax.Array
   delta: jax.Array
   delta_before: jax.Array
@@ -136,24 +160,30 @@ class _Climb(NamedTuple):
   change: jax.Array
 
 
-def refine(k: jax.Array, residual: jax.Array, start: jax.Array) -> jax.Array:
+def refine(k: jax.Array, residual: Residual, start: jax.Array) -> jax.Array:
   """Lowers the smooth cost from `start` [a] by Nesterov's accelerated gradient -> [a]."""
-  chex.assert_shape([residual, start], [(len(k), len(k)), (k.shape[1],)])
+  rows, size = k.shape
+  chex.assert_shape([residual.of_row, start], [(rows,), (size,)])
   one = jnp.ones((), start.dtype)
 
+  def point_of(vector):  # a and Ka, as steps are linear in both: K is multiplied once a step
+    return jnp.concatenate([vector, _product(k, vector)])  # [a + l]
+
   def goes_on(now):
-    return (now.count < STEPS) & (now.change > TOLERANCE * len(k))
+    return (now.count < STEPS) & (now.change > TOLERANCE * rows)
 
   def advance(now):
-    probe = now.vector + (now.delta_before - 1.0) / now.delta * (now.vector - now.before)
-    value, slope = cost_and_gradient(probe, k, residual)
+    probe = now.point + (now.delta_before - 1.0) / now.delta * (now.point - now.before)
+    value, slope = cost_and_slope(probe[size:], residual)
+    gradient = point_of(_product(slope, k))
+    square = jnp.sum(gradient[:size] ** 2)
     # Rounding alone must not double the Lipschitz constant, which never comes down again.
     rounding = 4.0 * jnp.finfo(value.dtype).eps * jnp.abs(value)
 
     def descend(lipschitz):
-      new = probe - slope / lipschitz
-      reached = cost_and_gradient(new, k, residual)[0]
-      quadratic = value - slope @ slope / (2.0 * lipschitz)  # its minimum, at `new`
+      new = probe - gradient / lipschitz
+      reached, _ = cost_and_slope(new[size:], residual)
+      quadratic = value - square / (2.0 * lipschitz)  # its minimum, at `new`
       return lipschitz, new, reached, reached <= quadratic + rounding
 
     def too_flat(trial):
@@ -163,22 +193,27 @@ def refine(k: jax.Array, residual: jax.Array, start: jax.Array) -> jax.Array:
     lipschitz, new, reached, bounded = jax.lax.while_loop(
         too_flat, lambda trial: descend(2.0 * trial[0]), descend(now.lipschitz))
     return _Climb(
-        now.count + 1, jnp.where(bounded, new, now.vector), now.vector,
+        now.count + 1, jnp.where(bounded, new, now.point), now.point,
         (1.0 + jnp.sqrt(1.0 + 4.0 * now.delta**2)) / 2.0, now.delta, lipschitz, reached,
         jnp.where(bounded, jnp.abs(reached - now.cost), 0.0))
 
-  first = _Climb(jnp.zeros((), jnp.int32), start, start, one, 0.0 * one, one,
-                 cost_and_gradient(start, k, residual)[0], jnp.inf * one)
-  return jax.lax.while_loop(goes_on, advance, first).vector
+  point = point_of(start)
+  first = _Climb(jnp.zeros((), jnp.int32), point, point, one, 0.0 * one, one,
+                 cost_and_slope(point[size:], residual)[0], jnp.inf * one)
+  return jax.lax.while_loop(goes_on, advance, first).point[:size]
 
 
-def cost_and_gradient(vector: jax.Array, k: jax.Array,
-                      residual: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """-f'Rf with the smooth bits f = 2 sigmoid(Ka) - 1 [l], and its gradient in a [a]."""
-  smooth = jnp.tanh(0.5 * _product(k, vector))  # [l]
-  pull = _product(residual, smooth)  # [l]
+def cost_and_slope(values: jax.Array, residual: Residual) -> tuple[jax.Array, jax.Array]:
+  """-f'Rf with the smooth bits f = 2 sigmoid(v) - 1 of values v [l], and its gradient in v."""
+  smooth = jnp.tanh(0.5 * values)  # [l]
+  pull = apply(residual, smooth)  # [l]
   # The 2 of the quadratic form and the 1/2 of f' = (1 - f^2) / 2 cancel.
-  return -smooth @ pull, -_product(pull * (1.0 - smooth**2), k)
+  return -smooth @ pull, -pull * (1.0 - smooth**2)
+
+
+def _set_sums(residual: Residual, x: jax.Array) -> jax.Array:
+  """Sums over the rows of each label set, [l, ...] -> [g, ...]."""
+  return jax.ops.segment_sum(x, residual.of_row, num_segments=len(residual.sets))
 
 
 _product = functools.partial(jnp.matmul, precision='highest')

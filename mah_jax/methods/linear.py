@@ -1,4 +1,4 @@
-"""Linear hash functions: ridge regression on standardised rows, a block at a time, and codes."""
+"""Linear hash functions: ridge regression on standardised rows, by blocks, and codes."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mah_jax import errors
+
 Array = jax.Array | np.ndarray
 
 BLOCK = 4096  # rows at a time, so that there is no second copy of all features
@@ -53,9 +55,16 @@ def unit_rows(features: Array) -> jax.Array:
 
 
 def blocks(features: Array) -> Iterator[np.ndarray]:
-  """The rows of features [n, D] in order, at most BLOCK at a time."""
+  """The rows of features [n, D] in order, at most BLOCK at a time; all must be finite."""
   for start in range(0, len(features), BLOCK):
-    yield np.asarray(features[start:start + BLOCK])
+    rows = np.asarray(features[start:start + BLOCK])
+    finite = np.isfinite(rows)
+    if not finite.all():
+      row = start + int(np.argmin(finite.all(axis=1)))
+      raise errors.InputError(
+          f'Row {row} of {len(features)} has features that are infinite or no numbers; '
+          'look at its image, and extract them anew.')
+    yield rows
 
 
 def by_blocks(function: Callable[[np.ndarray], jax.Array], features: Array) -> jax.Array:

@@ -54,7 +54,7 @@ def make(*, anchors: int = 1000, sigma: float = 0.4, nu: float = 1e-5, lambda_w:
     draw_key, code_key = jax.random.split(key)
     points = kernel.draw(features, anchors, draw_key)
     width = (sigma or kernel.mean_nearest_distance(features, points)) ** 2
-    chosen = kernel.Anchors(points, jnp.float32(width))
+    chosen = kernel.make(points, width)
     phi = np.asarray(scaling.by_blocks(lambda rows: kernel_map(chosen, rows), features))
     start = discrete.sign(jax.random.normal(code_key, (len(phi), c)))
     codes, projection = alternate(phi, labels, np.asarray(start, np.float64))
@@ -128,7 +128,7 @@ def ridge(x: np.ndarray, target: np.ndarray, weight: float,
 def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   """x'y in float64, a block of rows at a time, [n, p], [n, r] -> [p, r]."""
   return sum(a.T.astype(np.float64) @ b.astype(np.float64)
-             for a, b in zip(scaling.blocks(x), scaling.blocks(y)))
+             for a, b in zip(scaling.blocks(x), scaling.blocks(y), strict=True))
 
 
 def _outputs(phi: np.ndarray, p: np.ndarray) -> np.ndarray:
