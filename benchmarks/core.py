@@ -73,10 +73,10 @@ def make_step(n, m):
   rng = np.random.default_rng(0)
   labels = np.eye(10, dtype=np.uint8)[rng.integers(10, size=n)]
   settings = config.Config(code_init='codebook', num_sampled=m)
-  method = methods.METHODS['mah'](settings, labels)
+  method = methods.DEEP['mah'](settings, labels)
   devices = step.Devices(jax.local_devices()[:1], settings.batch_size)
-  network = models.make_network('compact', 'cascaded', settings.code_lengths, feature='pooled',
-                                width=16, axis_name=step.AXIS)
+  network = method.network(lambda: models.make_backbone(
+      'compact', feature='pooled', width=16, axis_name=step.AXIS))
   prepare = pipeline.make_prepare(pipeline.Pixels(8, 1, (0.5,), (0.5,)), crop=1.0,
                                   augment='none', shift_pixels=0)
   optimizer = loop.make_optimizer(100, learning_rate=0.01, momentum=0.9, weight_decay=5e-4,
@@ -87,7 +87,7 @@ def make_step(n, m):
   feed = step.make_feed(devices, rng.integers(0, 256, (n, 8, 8, 1)).astype(np.uint8))
   train_step = step.make_train_step(devices, prepare, method.loss)
   sampled = pipeline.sample(jax.random.key(2), n, m)
-  targets = devices.replicate(method.targets(state.codes, sampled))
+  targets = devices.replicate(method.targets(state.codes, sampled, 0))
   batch = next(pipeline.batches(sampled, settings.batch_size))
 
   def one_step():

@@ -70,8 +70,8 @@ def measure(data_dir: str, cache_dir: str, name: str) -> dict[str, float]:
   made = experiment.Experiment(settings, data, pixels, devices)
   state = made.new_state()
   sampled = pipeline.sample(jax.random.key(0), len(made.labels), STEPS[name] * settings.batch_size)
-  targets = devices.replicate(made.method.targets(state.codes, sampled))
-  state = state.replace(embeddings=tuple(h[:len(sampled)] for h in state.embeddings))
+  targets = devices.replicate(made.method.targets(state.codes, sampled, 0))
+  state = state.replace(memory=tuple(h[:len(sampled)] for h in state.memory))
   batches = list(pipeline.batches(sampled, settings.batch_size))
 
   def train(images):

@@ -10,8 +10,9 @@ from typing import Any
 
 from mah_jax import errors
 
-# Methods that fit fixed features, one code length at a time.
-SHALLOW = ('lsh', 'itq', 'sdh', 'ksh', 'lfh', 'cosdish')
+DEEP = ('mah', 'adsh', 'dpsh', 'drsch', 'daph', 'classifier')  # methods that train a network
+SHALLOW = ('lsh', 'itq', 'sdh', 'ksh', 'lfh', 'cosdish')  # methods that fit fixed features
+ONE_LENGTH = ('adsh', 'dpsh', 'daph')  # deep methods whose network has one code length
 
 
 def _flag(default: Any, doc: str, choices: tuple[str, ...] | None = None) -> Any:
@@ -27,10 +28,10 @@ class Config:
   mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: restore the '
                     'newest checkpoint and evaluate it. encode: restore it and turn --images '
                     'into codes.', ('train', 'evaluate', 'encode'))
-  method: str = _flag('mah', 'Hashing method: mah trains a network; the others work on its '
-                      'features (--backbone and --pretrained) or, without --pretrained, on pixels.',
-                      ('mah', *SHALLOW))
-  heads: str = _flag('cascaded', 'Structure of the heads: flat is MAH-1 (Eq. 2), cascaded is '
+  method: str = _flag('mah', 'Hashing method. The first six train a network; the others work on '
+                      'the features of one (--backbone and --pretrained) or, without --pretrained, '
+                      'on pixels.', (*DEEP, *SHALLOW))
+  heads: str = _flag('cascaded', 'mah: structure of the heads: flat is MAH-1 (Eq. 2), cascaded is '
                      'MAH-2 (Eq. 3).', ('flat', 'cascaded'))
   dataset: str = _flag('cifar10', 'Dataset; folder is any folder of labelled images.',
                        ('digits', 'cifar10', 'mirflickr', 'nuswide', 'folder'))
@@ -69,8 +70,8 @@ class Config:
   shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the stored image (of '
                             'photographs: once resized).')
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
-  head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, '
-                                          'beta, 1 of Eq. 7).')
+  head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'mah: weight of each head\'s loss '
+                                          '(alpha, beta, 1 of Eq. 7).')
   gamma: float = _flag(200.0, 'Weight of the quantization loss (gamma of Eq. 7).')
   similarity: str = _flag('balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S '
                           'sums to zero; signed is -1, the paper\'s text.', ('balanced', 'signed'))
@@ -85,7 +86,8 @@ class Config:
   dcc_sweeps: int = _flag(1, 'Passes over the bits in one update of B.')
   num_rounds: int = _flag(41, 'Rounds, each with newly sampled rows (K).')
   epochs_per_round: int = _flag(3, 'Passes over the sampled rows in a round (T).')
-  num_sampled: int = _flag(2000, 'Database rows sampled in each round (m = |Omega|); 0 takes all.')
+  num_sampled: int = _flag(2000, 'Database rows sampled (m = |Omega|), anew in each round by mah '
+                           'and adsh, once by the others; 0 takes all.')
   shuffle: bool = _flag(False, 'Draw a new order of the sampled rows for each epoch.')
   batch_size: int = _flag(64, 'Images per step, over all devices (M).')
   learning_rate: float = _flag(1e-3, 'Learning rate (eta).')
@@ -93,6 +95,18 @@ class Config:
   weight_decay: float = _flag(5e-4, 'Weight decay, on every parameter.')
   lr_drop_rounds: tuple[int, ...] = _flag((10, 20, 30, 40, 50), 'The learning rate is divided by '
                                           'ten after each of these rounds (counted from 0).')
+  eta: float = _flag(50.0, 'dpsh: weight of the quantization loss.')
+  margin: float = _flag(5.0, 'drsch: by how much a dissimilar image must be farther than a similar '
+                        'one.')
+  laplacian: float = _flag(1e-3, 'drsch: weight of the Laplacian term.')
+  towers: str = _flag('asymmetric', 'daph: asymmetric encodes queries by one network and the '
+                      'database by the other, symmetric both by the latter.',
+                      ('asymmetric', 'symmetric'))
+  quantization: float = _flag(10.0, 'daph: weight of the distance from outputs to codes (alpha).')
+  agreement: float = _flag(1.0, 'daph: weight of the distance between the two codes (gamma); from '
+                           '--quantization on, codes never change.')
+  independence: float = _flag(0.01, 'daph: weight of the correlation between bits (lambda).')
+  balance: float = _flag(0.1, 'daph: weight of the unevenness of bits (beta).')
   center: bool = _flag(False, 'lsh: hyperplanes through the mean of the features instead of the '
                        'origin, as published; better, since features are never negative.')
   anchors: int = _flag(1000, 'sdh, ksh: rows that the kernel compares with.')
@@ -100,7 +114,7 @@ class Config:
   labelled: int = _flag(2000, 'ksh: rows whose pairs are compared.')
   columns: int = _flag(0, 'lfh, cosdish: rows sampled per iteration; 0: as many as bits, as '
                        'published. For lfh 64 is better at few bits.')
-  num_seeds: int = _flag(1, 'All methods but mah: seeds from --seed on whose scores are averaged.')
+  num_seeds: int = _flag(1, 'lsh to cosdish: seeds from --seed on whose scores are averaged.')
   num_devices: int = _flag(0, 'Devices to use; 0 takes all.')
   eval_every: int = _flag(1, 'Score the queries after every so many rounds; 0: at the end only.')
   checkpoint_every: int = _flag(1, 'Save a checkpoint after every so many rounds.')
@@ -120,15 +134,20 @@ class Config:
       raise errors.UsageError(f'--code_lengths={text(lengths)} must be ascending positive '
                               'numbers of bits, such as 4,6,8.')
     shallow = self.method in SHALLOW
-    if len(self.head_weights) != len(lengths) and not shallow:
+    if len(self.head_weights) != len(lengths) and self.method == 'mah':
       raise errors.UsageError(f'--head_weights={text(self.head_weights)} needs one weight for '
                               f'each of --code_lengths={text(lengths)}.')
+    if len(lengths) > 1 and self.method in ONE_LENGTH:
+      raise errors.UsageError(f'--method={self.method} trains a network for one code length: '
+                              f'give one of --code_lengths={text(lengths)}, and a --workdir, '
+                              'to each run.')
     self._check_at_least(1, 'width', 'dcc_sweeps', 'num_rounds', 'epochs_per_round',
                          'batch_size', 'checkpoint_every', 'anchors', 'labelled', 'num_seeds')
     self._check_at_least(2, 'max_to_keep')
     self._check_at_least(0, 'image_size', 'resident_mb', 'shift_pixels', 'gamma',
                          'hold_codes_rounds', 'num_sampled', 'weight_decay', 'num_devices',
-                         'eval_every', 'seed', 'split_seed', 'sigma', 'columns')
+                         'eval_every', 'seed', 'split_seed', 'sigma', 'columns', 'eta', 'margin',
+                         'laplacian', 'quantization', 'agreement', 'independence', 'balance')
     if max(self.seed, self.split_seed) >= 2**32:
       raise errors.UsageError('--seed and --split_seed must be below 2^32.')
     if self.query_list and self.protocol:

@@ -13,6 +13,7 @@ import numpy as np
 from mah_jax import similarity as similarity_lib
 
 RESTARTS = 16     # of the search for a codebook
+BLOCK = 2**17     # rows that are solved at a time
 MAX_TAILS = 1024  # ways to lengthen a codeword that the search looks at
 
 
@@ -39,25 +40,47 @@ def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np
   """
   groups = similarity_lib.group_rows(labels)
   r = similarity_lib.dissimilar_value(groups, np.asarray(sampled), similarity)
-  pull, gram = row_problem(embeddings, sampled, groups.of_row, groups.related, r, gamma)
-  return descend(codes, pull, gram, sweeps=sweeps)
+  rows, problem = row_problem(codes, embeddings, sampled, groups.of_row, groups.related, r, gamma)
+  return descend_rows(rows, *problem, sweeps=sweeps)
 
 
 @jax.jit
-def row_problem(embeddings: jax.Array, sampled: jax.Array, set_of_row: jax.Array,
-                related: jax.Array, r: jax.Array,
-                gamma: jax.Array) -> tuple[jax.Array, jax.Array]:
+def row_problem(codes: jax.Array, embeddings: jax.Array, sampled: jax.Array,
+                set_of_row: jax.Array, related: jax.Array, r: jax.Array,
+                gamma: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
   """What Eq. 8 asks of each row of B: min b'Gb - 2 b.pull, rows independent.
 
+  The pull c S'H + gamma H on the sampled rows, that is -E/2 of Eq. 9, is the sum of what a row's
+  label set asks and, for sampled rows, what their embedding asks; it is never made as a whole.
+
   Returns:
-    pull = c S'H + gamma H on the sampled rows, that is -E/2 of Eq. 9, [n, c];
-    gram = H'H, [c, c].
+    rows: the codes [n, c], label sets [n] and place in `own_pull` [n] of each row.
+    problem: set_pull [g, c]; own_pull [m + 1, c], its last row 0; gram = H'H, [c, c].
   """
   m, c = embeddings.shape
   chex.assert_shape(sampled, (m,))
-  by_set = c * similarity_lib.set_sums(embeddings, set_of_row[sampled], related, r)  # [g, c]
-  pull = by_set[set_of_row].at[sampled].add(gamma * embeddings)  # [n, c]
-  return pull, jnp.matmul(embeddings.T, embeddings, precision='highest')
+  set_pull = c * similarity_lib.set_sums(embeddings, set_of_row[sampled], related, r)
+  own_pull = jnp.pad(gamma * embeddings, ((0, 1), (0, 0)))
+  place = jnp.full(len(codes), m, jnp.int32).at[sampled].set(jnp.arange(m, dtype=jnp.int32))
+  gram = jnp.matmul(embeddings.T, embeddings, precision='highest')
+  return (codes, set_of_row, place), (set_pull, own_pull, gram)
+
+
+@functools.partial(jax.jit, static_argnames='sweeps')
+def descend_rows(rows: tuple[jax.Array, ...], set_pull: jax.Array, own_pull: jax.Array,
+                 gram: jax.Array, *, sweeps: int) -> jax.Array:
+  """`descend` on any part of the rows of a `row_problem`, in blocks, so that memory is bounded."""
+  codes = rows[0]
+  n = len(codes)
+  size = min(n, BLOCK)
+
+  def solve(i, new):
+    first = jnp.minimum(i * size, n - size)  # the last block may overlap the one before it
+    b, label_set, place = (jax.lax.dynamic_slice_in_dim(x, first, size) for x in rows)
+    solved = descend(b, set_pull[label_set] + own_pull[place], gram, sweeps=sweeps)
+    return jax.lax.dynamic_update_slice_in_dim(new, solved, first, 0)
+
+  return jax.lax.fori_loop(0, -(-n // size), solve, jnp.zeros_like(codes))
 
 
 @functools.partial(jax.jit, static_argnames='sweeps')
@@ -67,7 +90,9 @@ def descend(codes: jax.Array, pull: jax.Array, gram: jax.Array, *, sweeps: int) 
   Rows do not see each other, so any part of the rows can be solved anywhere.
 
   Args:
-    codes: [n, c]; pull: [n, c]; gram: [c, c]; see `row_problem`.
+    codes: [n, c].
+    pull: [n, c], see `row_problem`.
+    gram: [c, c].
     sweeps: passes over the bits.
 
   Returns:

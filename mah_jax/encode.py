@@ -14,10 +14,12 @@ from mah_jax import config as config_lib
 from mah_jax import encoder as encoder_lib
 from mah_jax import errors
 from mah_jax import experiment
+from mah_jax import methods
 from mah_jax import progress
 from mah_jax import runfolder
 from mah_jax.data import images as images_lib
 from mah_jax.data import pipeline
+from mah_jax.methods import base
 from mah_jax.train import checkpoint
 from mah_jax.train import step as step_lib
 
@@ -38,7 +40,7 @@ def _encode(config):
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
-  encoder, variables = _restore(config, devices)
+  encoder, method, variables = _restore(config, devices)
   output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
   try:
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
@@ -48,13 +50,18 @@ def _encode(config):
   images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
   bad = {}  # row: reason
   feed = encoder.stream(images, on_bad=bad.__setitem__)
-  codes = experiment.binary(encoder(variables, feed, np.arange(len(names)), 'encoding images'))
+  outputs = encoder(variables, feed, np.arange(len(names)), 'encoding images')
   good = np.setdiff1d(np.arange(len(names)), list(bad))
   if not len(good):
     raise errors.InputError(f'None of the {len(names)} image files in {source} can be read; the '
                             f'first, {names[0]}: {bad[0]}.')
-  for c, head in zip(config.code_lengths, codes):
-    runfolder.write(output / f'codes_{c}.npy', runfolder.npy(np.packbits(head[good] > 0, axis=1)))
+  sides = {'codes': method.query_embeddings, 'database_codes': method.database_embeddings}
+  if method.query_embeddings is method.database_embeddings:
+    del sides['database_codes']
+  for name, embeddings in sides.items():
+    for c, head in zip(config.code_lengths, experiment.binary(embeddings(outputs))):
+      runfolder.write(output / f'{name}_{c}.npy',
+                      runfolder.npy(np.packbits(head[good] > 0, axis=1)))
   runfolder.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
   runfolder.write_text(output / SKIPPED,
                        ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
@@ -64,8 +71,8 @@ def _encode(config):
                f'{len(bad)} skipped. Written to {output}.')
 
 
-def _restore(config, devices) -> tuple[encoder_lib.Encoder, dict]:
-  """The network of the newest checkpoint in --workdir, with its weights."""
+def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dict]:
+  """The network of the newest checkpoint in --workdir, its method and its weights."""
   folder = runfolder.RunFolder(config.workdir)
   folder.check_claimed()
   with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints:
@@ -74,8 +81,10 @@ def _restore(config, devices) -> tuple[encoder_lib.Encoder, dict]:
       progress.say(report)
     meta = checkpoints.meta(step)
     folder.check_same(config, meta['flags'])
-    network = experiment.network(config)
+    no_rows = np.zeros((0, meta.get('labels', 1)), np.uint8)  # nothing of the database is asked
+    method = methods.DEEP[config.method](config, no_rows)
+    network = experiment.network(config, method)
     encoder = encoder_lib.Encoder(config, network, pipeline.Pixels(**meta['pixels']), devices)
     variables = jax.eval_shape(functools.partial(network.init, train=False), jax.random.key(0),
                                jnp.zeros((1, *encoder.input_shape)))
-    return encoder, checkpoints.restore_part(step, devices.abstract(dict(variables)))
+    return encoder, method, checkpoints.restore_part(step, devices.abstract(dict(variables)))

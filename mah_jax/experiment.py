@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from flax import linen as nn
 
 from mah_jax import cache
 from mah_jax import config as config_lib
@@ -17,37 +21,38 @@ from mah_jax import models
 from mah_jax import progress
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
+from mah_jax.methods import base
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
 
+BACKBONES = ('backbone', 'database_backbone')  # parts of a network that take imported weights
 LINES = 8  # of a report on skipped images that are said
 
 
 class Experiment:
-  """Everything that a Config says about a run, made ready to train, encode and score."""
+  """Everything that a Config says about training a network, made ready to train and encode."""
 
   def __init__(self, config: config_lib.Config, data: datasets.Dataset,
                pixels: pipeline.Pixels, devices: step_lib.Devices):
     self.data, self.pixels, self.devices = data, pixels, devices
-    split = data.protocol
-    self.labels = data.labels[split.database]
-    n = len(split.database)
+    self.labels = data.labels[data.protocol.database]
+    n = len(self.labels)
     self.plan = loop.Plan(
-        num_rounds=config.num_rounds, epochs_per_round=config.epochs_per_round,
+        num_rows=n, num_rounds=config.num_rounds, epochs_per_round=config.epochs_per_round,
         batch_size=config.batch_size, num_sampled=min(config.num_sampled or n, n),
         shuffle=config.shuffle, code_update=config.code_update,
         code_embeddings=config.code_embeddings, hold_codes_rounds=config.hold_codes_rounds)
-    self.method = methods.METHODS[config.method](config, self.labels)
-    self.network = network(config)
+    self.method = methods.DEEP[config.method](config, self.labels)
+    self.network = network(config, self.method)
     self.key = jax.random.key(config.seed)
     self.optimizer = loop.make_optimizer(
         self.plan.steps_per_round, learning_rate=config.learning_rate,
         momentum=config.momentum, weight_decay=config.weight_decay,
-        drop_rounds=config.lr_drop_rounds)
+        drop_rounds=config.lr_drop_rounds, turns=self.method.turns,
+        steps_per_turn=self.plan.steps_per_epoch)
     self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
     self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss)
-    self.feed_database = self._encoder.feed(data.images[split.database])
-    self.feed_queries = self._encoder.feed(data.images[split.queries])
+    self._feed = self._encoder.feed(data.images)
 
   def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:
     """The state before the first step, on all devices.
@@ -59,25 +64,23 @@ class Experiment:
         self.network, self.optimizer, self.method.init_codes(), self._encoder.input_shape,
         self.plan.num_sampled, key=jax.random.fold_in(self.key, loop.AUGMENT),
         init_key=jax.random.fold_in(self.key, loop.INIT))
-    if backbone is not None:
-      state = state.replace(**{name: getattr(state, name) | {'backbone': part}
-                               for name, part in backbone.items()})
+    for name, start in (backbone or {}).items():
+      state = state.replace(**{name: {
+          part: start if part in BACKBONES else own
+          for part, own in getattr(state, name).items()}})
     return self.devices.replicate(state)
 
-  def encode(self, state: step_lib.TrainState, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Embeddings of rows of the database, ([rows, c], ...)."""
-    return self._encoder(state.variables, self.feed_database, rows, 'encoding')
+  def feed_database(self, batches: Iterable[np.ndarray]) -> Iterator[jax.Array]:
+    """Brings batches of database rows to the devices, as a step_lib.Feed."""
+    return self._feed(self.data.protocol.database[rows] for rows in batches)
 
-  def query_codes(self, state: step_lib.TrainState) -> tuple[np.ndarray, ...]:
-    """Codes of the queries by Eq. 14, ([q, c] int8, ...)."""
-    rows = np.arange(len(self.data.protocol.queries))
-    return binary(self._encoder(state.variables, self.feed_queries, rows, 'encoding queries'))
+  def database_outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
+    """Outputs of the network for rows of the database, ([rows, w], ...)."""
+    return self.outputs(state, self.data.protocol.database[rows])
 
-  def database_codes(self, state: step_lib.TrainState) -> tuple[np.ndarray, ...]:
-    """Codes of the database by the network, as for any other image, ([n, c] int8, ...)."""
-    rows = np.arange(len(self.labels))
-    return binary(self._encoder(state.variables, self.feed_database, rows,
-                                'encoding the database'))
+  def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
+    """Outputs of the network for rows of the dataset, ([rows, w], ...)."""
+    return self._encoder(state.variables, self._feed, rows, f'encoding {len(rows)} images')
 
 
 def load(config: config_lib.Config) -> datasets.Dataset:
@@ -96,11 +99,15 @@ def load(config: config_lib.Config) -> datasets.Dataset:
   return data
 
 
-def network(config: config_lib.Config):
-  """The network that a Config describes."""
-  return models.make_network(
-      config.backbone, config.heads, config.code_lengths, feature=config.feature,
-      width=config.width, axis_name=step_lib.AXIS)
+def backbone(config: config_lib.Config) -> nn.Module:
+  """The backbone that a Config describes."""
+  return models.make_backbone(config.backbone, feature=config.feature, width=config.width,
+                              axis_name=step_lib.AXIS)
+
+
+def network(config: config_lib.Config, method: base.DeepMethod) -> nn.Module:
+  """The network that a method builds on the backbone of a Config."""
+  return method.network(functools.partial(backbone, config))
 
 
 def binary(embeddings) -> tuple[np.ndarray, ...]:

@@ -14,7 +14,7 @@ from mah_jax import cache
 from mah_jax import config as config_lib
 from mah_jax import encoder as encoder_lib
 from mah_jax import errors
-from mah_jax import models
+from mah_jax import experiment
 from mah_jax import pretrained
 from mah_jax import progress
 from mah_jax import runfolder
@@ -40,8 +40,7 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
   if not config.pretrained:
     return _pixels(data)
   size, channels = encoder_lib.input_size(config, data.images)
-  module = models.make_backbone(config.backbone, feature=config.feature, width=config.width,
-                                axis_name=step_lib.AXIS)
+  module = experiment.backbone(config)
   start = pretrained.load(config, module, channels, devices)
   progress.say(start.report)
   pixels = pipeline.Pixels(size, channels, start.mean, start.std)

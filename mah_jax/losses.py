@@ -1,4 +1,4 @@
-"""Every loss term, pure and per example, in the factored form: cost O(c^2), whatever n is."""
+"""Loss terms, pure and per example; those against the whole database in a form without its n."""
 
 from __future__ import annotations
 
@@ -32,3 +32,20 @@ def quantization_loss(embeddings: jax.Array, codes: jax.Array) -> jax.Array:
   """Squared distance of each embedding to its own code, Eq. 6. [b, c], [b, c] -> [b]."""
   chex.assert_equal_shape([embeddings, codes])
   return jnp.sum((codes - embeddings) ** 2, axis=1)
+
+
+def pair_loss(outputs: jax.Array, memory: jax.Array, similar: jax.Array) -> jax.Array:
+  """Mean negative log-likelihood of similarities, where p(similar) = sigmoid(u_i . u_j / 2).
+
+  Args:
+    outputs: u_i, [b, c].
+    memory: u_j, [m, c].
+    similar: whether i and j are similar, [b, m].
+
+  Returns:
+    For each i the mean over j of log(1 + e^t) - s t with t = u_i . u_j / 2, [b].
+  """
+  b, c = outputs.shape
+  chex.assert_shape([memory, similar], [(len(memory), c), (b, len(memory))])
+  t = 0.5 * outputs @ memory.T
+  return jnp.mean(jax.nn.softplus(t) - similar * t, axis=1)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
 import jax
 
-from mah_jax import cache
+from mah_jax import compiling
 from mah_jax import encode
 from mah_jax import errors
 from mah_jax import flags
-from mah_jax import methods
 from mah_jax import run
-from mah_jax import shallow
 
 STORIES = {'train': run.run, 'evaluate': run.run, 'encode': encode.encode}
 
@@ -27,10 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
   try:
     config = flags.from_arguments(arguments)
-    _cache_compilations()
+    compiling.prepare()
     logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what is as it should be
-    story = shallow.run if config.method in methods.SHALLOW else STORIES[config.mode]
-    story(config)
+    STORIES[config.mode](config)
   except errors.UsageError as error:
     return _complain(error, 2)
   except errors.InputError as error:
@@ -42,13 +38,6 @@ def main(arguments: Sequence[str]) -> int:
       raise
     return _complain('The devices have too little memory: lower --batch_size.', 1)
   return 0
-
-
-def _cache_compilations():
-  """Keeps compiled programs on disk, so that the second start is fast."""
-  if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
-    jax.config.update('jax_compilation_cache_dir', str(cache.folder('compiled')))
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.2)
 
 
 def _complain(error: Exception | str, code: int) -> int:

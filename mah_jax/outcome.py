@@ -26,10 +26,12 @@ class Codes(NamedTuple):
   queries: [q, c].
   learned: of the database, as training solved for them, [n, c]; None where a method has none.
   encoded: of the database, by the hash function, [n, c]; None where they were not asked for.
+  weights: of the bits in a weighted ranking, [c]; None where a method has none.
   """
   queries: np.ndarray
   learned: np.ndarray | None
   encoded: np.ndarray | None
+  weights: np.ndarray | None = None
 
   @property
   def database(self) -> np.ndarray:
@@ -40,11 +42,22 @@ class Codes(NamedTuple):
 def scores(data: datasets.Dataset, codes: Codes) -> dict[str, Any]:
   """All metrics of learned and encoded codes, and the codebook of those that are searched."""
   split = data.protocol
-  query_labels, labels = data.labels[split.queries], data.labels[split.database]
+  labels = data.labels[split.queries], data.labels[split.database]
   kinds = {'learned': codes.learned, 'encoded': codes.encoded}
-  found = {kind: metrics.evaluate(codes.queries, b, query_labels, labels, k=TOP_K)
+  found = {kind: metrics.evaluate(codes.queries, b, *labels, k=TOP_K)
            for kind, b in kinds.items() if b is not None}
-  return found | {'codebook': metrics.codebook(codes.database, labels)}
+  if codes.weights is not None:
+    found['weighted'] = metrics.evaluate(codes.queries, codes.database, *labels, k=TOP_K,
+                                         weights=codes.weights)
+  return found | {'codebook': metrics.codebook(codes.database, labels[1])}
+
+
+def score_text(scores: dict[str, dict[str, Any]]) -> str:
+  """Codewords and MAP of each length, for a line of progress."""
+  codewords = ' '.join(str(s['codebook']['distinct']) for s in scores.values())
+  kind = next(kind for kind in runfolder.KINDS if all(kind in s for s in scores.values()))
+  maps = ' '.join(f'{s[kind]["map"]:.3f}' for s in scores.values())
+  return f'  codewords {codewords}  {kind} map {maps}'
 
 
 def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.RunFolder,
@@ -63,16 +76,20 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
   for c, own in zip(config.code_lengths, codes):
     folder.write_codes(f'queries_{c}', own.queries)
     folder.write_codes(f'database_{c}', own.database)
-  folder.write_codes('query_labels', data.labels[split.queries])
-  folder.write_codes('database_labels', data.labels[split.database])
+  labels = data.labels[split.queries], data.labels[split.database]
+  folder.write_codes('query_labels', labels[0])
+  folder.write_codes('database_labels', labels[1])
   results = {
       'method': config.method, 'heads': config.heads, 'dataset': config.dataset,
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
-                   'database': len(split.database)},
+                   'database': len(split.database),
+                   'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
       'classes': list(data.class_names), 'seed': config.seed,
       'code_lengths': list(config.code_lengths), 'metrics': found, **about}
   folder.write_results(results)
   progress.say(f'\n{runfolder.table(results, TOP_K)}')
+  progress.say('A random order has map {chance:.4f}, the labels themselves {ceiling:.4f}.'.format(
+      **results['protocol']))
   if len(split.database) < TOP_K:
     progress.say(f'The database has {len(split.database)} rows, fewer than {TOP_K}: '
                  f'precision@{TOP_K} is the share of relevant rows in all of it.')

@@ -16,6 +16,7 @@ from mah_jax import config as config_lib
 from mah_jax import errors
 
 SCHEMA = 1
+KINDS = ('learned', 'encoded', 'weighted')  # database codes, and how they are ranked
 LISTED = 5  # groups of classes that share a codeword, named in one sentence
 
 
@@ -114,7 +115,7 @@ def table(results: dict[str, Any], k: int) -> str:
           'distinct codewords')
   rows = [head]
   for c, scores in results['metrics'].items():
-    for kind in ('learned', 'encoded'):
+    for kind in KINDS:
       if kind not in scores:
         continue
       s = scores[kind]

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from mah_jax.methods import base
+
 
 def similarity(labels, sampled, kind):
   """S [m, n] in {1, -r} or {1, -1} from 0/1 labels [n, L]."""
@@ -41,3 +43,9 @@ def problem(seed, n=60, m=20, c=5, num_labels=4, multi=False):
   codes = rng.choice([-1, 1], (n, c)).astype(np.int8)
   embeddings = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
   return codes, embeddings, labels, rng.permutation(n)[:m]
+
+
+def seen(outputs, position, memory=None, step=0):
+  """What a loss sees on a single device, all of whose images count."""
+  return base.Seen(position, outputs if memory is None else memory, outputs, position,
+                   np.ones(len(position), np.float32), step)

@@ -24,7 +24,7 @@ def _state(fill: float, number: int, num_devices=1) -> step.TrainState:
       apply_fn=None, params=params, tx=optax.sgd(0.1, momentum=0.9),
       batch_stats={'bn': {'mean': np.full(5, fill, np.float32)}},
       codes=(np.where(rng.random((50, 3)) < 0.5, -1, 1).astype(np.int8),),
-      embeddings=(rng.normal(size=(20, 3)).astype(np.float32),), key=jax.random.key(number))
+      memory=(rng.normal(size=(20, 3)).astype(np.float32),), key=jax.random.key(number))
   devices = step.Devices(step.pick_devices(num_devices), num_devices)
   return devices.replicate(state.replace(step=jnp.asarray(number)))
 

@@ -1,4 +1,4 @@
-"""Both ways of the convolution give the same numbers and gradients."""
+"""The convolution against loops, and against XLA's own with its gradients."""
 
 import jax
 import numpy as np
@@ -7,42 +7,121 @@ import pytest
 from mah_jax.models import conv
 
 LAYOUT = ('NHWC', 'HWIO', 'NHWC')
+EVEN = ((1, 1), (1, 1))
+# Height, width, channels in and out, kernel side, stride, padding; by the way that is taken.
+CASES = {
+    'patches': [
+        (2, 2, 24, 6, 3, 1, 'SAME'),
+        (1, 1, 24, 6, 3, 1, EVEN),
+        (4, 4, 24, 6, 3, 2, EVEN),
+        (3, 3, 24, 6, 3, 2, 'SAME'),
+        (5, 5, 24, 6, 4, 1, 'VALID'),
+        (9, 9, 3, 6, 2, 1, 'SAME'),  # a small patch, padded on one side only
+        (9, 9, 1, 6, 3, 2, 'SAME'),
+    ],
+    'product': [
+        (9, 7, 5, 6, 1, 1, 'SAME'),
+        (2, 2, 40, 6, 1, 1, ((0, 0), (0, 0))),
+        (9, 8, 5, 6, 1, 2, ((0, 0), (0, 0))),
+        (8, 9, 5, 6, 1, 2, 'SAME'),
+    ],
+    'native': [
+        (9, 9, 24, 6, 3, 1, 'SAME'),
+        (9, 8, 32, 32, 3, 2, EVEN),
+        (15, 14, 3, 8, 7, 2, ((3, 3), (3, 3))),
+        (7, 9, 16, 64, 3, 1, EVEN),
+        (9, 9, 24, 6, 1, 1, EVEN),
+    ],
+}
 
 
-@pytest.mark.parametrize('size, ci, k, stride, padding', [
-    (2, 24, 3, 1, 'SAME'),            # small output
-    (1, 24, 3, 1, ((1, 1), (1, 1))),
-    (4, 24, 3, 2, ((1, 1), (1, 1))),
-    (3, 24, 3, 2, 'SAME'),
-    (5, 24, 4, 1, 'VALID'),
-    (9, 3, 2, 1, 'SAME'),             # small patch, padded on one side only
-    (9, 1, 3, 2, 'SAME'),
-    (2, 40, 1, 1, ((0, 0), (0, 0))),
-    (9, 24, 3, 1, 'SAME'),            # neither
-])
-def test_it_is_the_convolution_of_xla(size, ci, k, stride, padding):
+def arrays(h, w, ci, co, k):
   rng = np.random.default_rng(0)
-  x = rng.normal(size=(3, size, size, ci)).astype(np.float32)
-  kernel = rng.normal(size=(k, k, ci, 6)).astype(np.float32)
+  return rng.normal(size=(3, h, w, ci)), rng.normal(size=(k, k, ci, co))
 
-  def total(convolve):
+
+def slow(x, kernel, stride, pads):
+  """Output pixel by output pixel."""
+  x = np.pad(x, ((0, 0), *pads, (0, 0)))
+  k = len(kernel)
+  rows, columns = ((size - k) // stride + 1 for size in x.shape[1:3])
+  return np.stack([np.stack([
+      np.tensordot(x[:, i * stride:i * stride + k, j * stride:j * stride + k], kernel, 3)
+      for j in range(columns)], axis=1) for i in range(rows)], axis=1)
+
+
+def values(convolve, x, kernel, stride, padding):
+  """The output and the gradients of a sum in which every output pixel weighs differently."""
+  @jax.jit
+  def run(x, kernel):
     def loss(x, kernel):
       y = convolve(x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT)
       return (y ** 2).sum(), y
-    return jax.value_and_grad(loss, (0, 1), has_aux=True)(x, kernel)
-
-  (_, ours), our_grads = total(conv.convolve)
-  (_, theirs), their_grads = total(jax.lax.conv_general_dilated)
-  assert ours.shape == theirs.shape
-  for a, b in zip((ours, *our_grads), (theirs, *their_grads)):
-    np.testing.assert_allclose(a, b, atol=1e-4 * float(np.abs(b).max()))
+    (_, y), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(x, kernel)
+    return y, *gradients
+  return run(x, kernel)
 
 
-@pytest.mark.parametrize('size, ci, patches', [(2, 24, True), (9, 1, True), (9, 24, False)])
-def test_patches_are_used_where_they_are_faster(size, ci, patches, monkeypatch):
-  used = []
-  plain = conv._by_patches
-  monkeypatch.setattr(conv, '_by_patches', lambda *args: used.append(1) or plain(*args))
-  conv.convolve(np.ones((1, size, size, ci), np.float32), np.ones((3, 3, ci, 2), np.float32),
-                (1, 1), 'SAME', dimension_numbers=LAYOUT)
-  assert bool(used) == patches
+def trace_of(h, w, ci, co, k, stride, padding):
+  """The operations of `convolve`, as text."""
+  return str(jax.make_jaxpr(lambda x, kernel: conv.convolve(
+      x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT))(
+          *arrays(h, w, ci, co, k)))
+
+
+def patches_of(monkeypatch):
+  """A list that gets an entry whenever `convolve` uses patches."""
+  taken, plain = [], conv._by_patches
+  monkeypatch.setattr(conv, '_by_patches', lambda *args: taken.append(1) or plain(*args))
+  return taken
+
+
+@pytest.mark.parametrize('way, case', [(way, case) for way in CASES for case in CASES[way]])
+def test_it_is_the_convolution_of_xla(way, case):
+  h, w, ci, co, k, stride, padding = case
+  x, kernel = (a.astype(np.float32) for a in arrays(h, w, ci, co, k))
+  ours = values(conv.convolve, x, kernel, stride, padding)
+  theirs = values(jax.lax.conv_general_dilated, x, kernel, stride, padding)
+  for a, b in zip(ours, theirs, strict=True):
+    assert (a.shape, a.dtype) == (b.shape, b.dtype)
+    np.testing.assert_allclose(a, b, atol=2e-6 * float(np.abs(b).max()))
+
+
+@pytest.mark.parametrize('way, case', [(way, case) for way in CASES for case in CASES[way]])
+def test_each_way_is_taken_where_it_is_meant(way, case, monkeypatch):
+  taken = patches_of(monkeypatch)
+  trace = trace_of(*case)
+  assert bool(taken) == (way == 'patches')
+  assert ('conv_general_dilated' in trace) == (way == 'native')
+
+
+@pytest.mark.parametrize('way', CASES)
+def test_it_is_the_loop_in_float64(way):
+  h, w, ci, co, k, stride, padding = CASES[way][-1]
+  x, kernel = arrays(h, w, ci, co, k)
+  pads = jax.lax.padtype_to_pads((h, w), (k, k), (stride, stride), padding) if isinstance(
+      padding, str) else padding
+  expected = slow(x, kernel, stride, pads)
+  direction = np.random.default_rng(1).normal(size=kernel.shape)
+  with jax.enable_x64(True):
+    y, _, by_kernel = values(conv.convolve, x, kernel, stride, padding)
+  np.testing.assert_allclose(y, expected, atol=1e-12 * np.abs(expected).max())
+  # The loss is quadratic, so that its slope along a direction is a product of two outputs.
+  slope = 2 * (expected * slow(x, direction, stride, pads)).sum()
+  assert (np.asarray(by_kernel) * direction).sum() == pytest.approx(slope, rel=1e-10)
+
+
+@pytest.mark.parametrize('way', CASES)
+def test_a_gpu_gets_the_native_convolution(way, monkeypatch):
+  taken = patches_of(monkeypatch)
+  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
+  trace = trace_of(*CASES[way][0])
+  assert 'conv_general_dilated' in trace and not taken
+
+
+def test_devices_may_map_it():
+  x, kernel = (a.astype(np.float32) for a in arrays(8, 8, 32, 32, 3))
+  def gradient(x):
+    return jax.grad(lambda kernel: (conv.convolve(
+        x, kernel, (1, 1), 'SAME', dimension_numbers=LAYOUT) ** 2).sum())(kernel)
+  np.testing.assert_allclose(jax.pmap(gradient)(x[None])[0], jax.jit(gradient)(x), rtol=1e-5)

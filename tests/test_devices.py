@@ -12,8 +12,8 @@ from flax import linen as nn
 
 from mah_jax import discrete
 from mah_jax import errors
+from mah_jax import experiment
 from mah_jax import losses
-from mah_jax import models
 from mah_jax.data import pipeline
 from mah_jax.methods import mah
 from mah_jax.models import dropout
@@ -43,7 +43,7 @@ def _trained(num_devices):
 def test_training_agrees_with_one_device(num_devices):
   state, metrics, scores = _trained(num_devices)
   expected, expected_metrics, expected_scores = _trained(1)
-  for tree in ('params', 'batch_stats', 'embeddings'):
+  for tree in ('params', 'batch_stats', 'memory'):
     for x, y in zip(jax.tree.leaves(getattr(state, tree)),
                     jax.tree.leaves(getattr(expected, tree)), strict=True):
       np.testing.assert_allclose(x, y, atol=1e-4)
@@ -60,7 +60,7 @@ def test_training_changed_something():
   moved = jax.tree.map(lambda x, y: float(np.abs(x - y).max()), state.params,
                        jax.device_get(before.params))
   assert min(jax.tree.leaves(moved)) > 0
-  assert all(np.abs(h).max() > 0 for h in state.embeddings)
+  assert all(np.abs(h).max() > 0 for h in state.memory)
 
 
 @pytest.mark.parametrize('num_devices', [1, 2, 4, 8])
@@ -89,7 +89,7 @@ def test_padded_rows_change_nothing_but_batch_statistics():
   """A valid = 0 row has no part in loss, gradient or embeddings."""
   made = toy.make(1, augment='none')
   targets = made.devices.replicate(
-      made.method.targets(made.new_state().codes, np.arange(150)))
+      made.method.targets(made.new_state().codes, np.arange(150), 0))
   outcomes = []
   for other in (7, 9):  # the row that pads, which must not count
     batch = _batch(np.r_[np.arange(63), other], np.r_[np.ones(63), 0])
@@ -98,7 +98,7 @@ def test_padded_rows_change_nothing_but_batch_statistics():
     state, metrics = made.train_step(made.new_state(), targets, images,
                                      made.devices.shard(batch))
     outcomes.append((jax.device_get(state.params), jax.device_get(metrics),
-                     np.asarray(state.embeddings[0])))
+                     np.asarray(state.memory[0])))
   for x, y in zip(jax.tree.leaves(outcomes[0]), jax.tree.leaves(outcomes[1])):
     np.testing.assert_array_equal(x, y)
   assert np.all(outcomes[0][2][63:] == 0)
@@ -117,7 +117,7 @@ def test_the_work_of_a_step_does_not_grow_with_the_database():
   for rows in (400, 40_000):
     made = toy.make(1, rows=rows)
     state = made.new_state()
-    targets = made.devices.replicate(made.method.targets(state.codes, np.arange(150)))
+    targets = made.devices.replicate(made.method.targets(state.codes, np.arange(150), 0))
     batch = _batch(np.arange(64), np.ones(64))
     lowered = made.train_step.lower(state, targets, _images(made, batch.row),
                                     made.devices.shard(batch))
@@ -131,7 +131,7 @@ def test_the_step_is_plain_sgd_on_the_mean_loss():
   made = toy.make(2, augment='none', momentum=0.0, weight_decay=0.1, learning_rate=0.01)
   state = made.new_state()
   before = jax.device_get(state)
-  targets = jax.device_get(made.method.targets(state.codes, np.arange(150)))
+  targets = jax.device_get(made.method.targets(state.codes, np.arange(150), 0))
   batch = _batch(np.arange(64), np.ones(64))
   images = _images(made, batch.row)
   single = toy.make(1, augment='none')
@@ -143,7 +143,8 @@ def test_the_step_is_plain_sgd_on_the_mean_loss():
       outputs, _ = single.network.apply(
           {'params': params, 'batch_stats': before.batch_stats}, x, train=True,
           mutable=['batch_stats'])
-      return made.method.loss(outputs, targets, np.arange(64))[0].mean()
+      seen = reference.seen(outputs, np.arange(64))
+      return made.method.loss(outputs, targets, seen)[0].mean()
     return jax.grad(loss)(before.params)
 
   grads = jax.tree.map(lambda g: g[0], gradient(x[None].astype(np.float32)))
@@ -166,7 +167,7 @@ class _Plain(nn.Module):
 
 
 def test_dropout_and_networks_without_statistics_agree_on_any_number_of_devices(monkeypatch):
-  monkeypatch.setattr(models, 'make_network', lambda *args, **kwargs: _Plain())
+  monkeypatch.setattr(experiment, 'network', lambda config, method: _Plain())
   one, four = (toy.fit(toy.make(d, num_rounds=1))[-1].state for d in (1, 4))
   assert one.batch_stats == {}
   for x, y in zip(jax.tree.leaves(one.params), jax.tree.leaves(four.params)):

@@ -41,6 +41,16 @@ def test_dcc_equals_the_formula_on_real_label_sets(kind):
   np.testing.assert_array_equal(new, expected)
 
 
+@pytest.mark.parametrize('block', [1, 7, 60, 399])
+def test_blocks_of_rows_change_nothing(block, monkeypatch):
+  problem = reference.problem(3, n=400, m=90, c=6)
+  monkeypatch.setattr(discrete, 'BLOCK', block)
+  discrete.descend_rows.clear_cache()
+  codes = discrete.dcc(*problem, gamma=20.0)
+  discrete.descend_rows.clear_cache()
+  np.testing.assert_array_equal(codes, reference.dcc(*problem, 20.0, 'balanced'))
+
+
 def test_dcc_from_zero_codes_follows_the_pull():
   _, embeddings, labels, sampled = reference.problem(1)
   codes = np.zeros((60, 5), np.int8)

@@ -91,8 +91,7 @@ def test_flat_heads_share_nothing(position, own):
 def test_network_is_heads_on_backbone(name):
   shape = (3, 8, 8, 1)
   images = random_weights.images(0, shape)
-  network = models.make_network('compact', name, [4, 8], feature='pooled', width=2,
-                                axis_name=None)
+  network = heads.HashNetwork(compact.Compact(width=2), heads.HEADS[name]((4, 8)))
   variables = random_weights.variables(network, shape)
   assert variables['params'].keys() == {'backbone', 'heads'}
 
@@ -110,10 +109,33 @@ def test_network_is_heads_on_backbone(name):
     np.testing.assert_allclose(u, v, rtol=1e-5, atol=1e-6)
 
 
+def test_towers_are_two_networks_of_their_own():
+  shape, names = (3, 8, 8, 1), ('backbone', 'heads')
+  images = random_weights.images(0, shape)
+  towers = heads.Towers(compact.Compact(width=2), heads.FlatHeads((4,)),
+                        compact.Compact(width=2), heads.FlatHeads((4,)))
+  variables = random_weights.variables(towers, shape)
+  assert len(variables['params']) == 4
+
+  @jax.jit
+  def run(variables):
+    alone = []
+    for prefix in ('', 'database_'):
+      own = {kind: {name: tree[prefix + name] for name in names if prefix + name in tree}
+             for kind, tree in variables.items()}
+      network = heads.HashNetwork(compact.Compact(width=2), heads.FlatHeads((4,)))
+      alone += network.apply(own, images, train=False)
+    return towers.apply(variables, images, train=False), alone
+
+  outputs, alone = run(variables)
+  assert not np.allclose(*outputs)
+  for u, v in zip(outputs, alone, strict=True):
+    np.testing.assert_allclose(u, v, rtol=1e-5, atol=1e-6)
+
+
 def test_training_updates_the_statistics_of_the_backbone():
   shape = (3, 8, 8, 1)
-  network = models.make_network('compact', 'flat', (4,), feature='pooled', width=2,
-                                axis_name=None)
+  network = heads.HashNetwork(compact.Compact(width=2), heads.FlatHeads((4,)))
   variables = random_weights.variables(network, shape)
   images = random_weights.images(0, shape)
   _, updates = jax.jit(lambda v, x: network.apply(
@@ -130,17 +152,9 @@ def test_training_updates_the_statistics_of_the_backbone():
     ('compact', 'pooled', compact.Compact(5, 'd')),
 ])
 def test_backbones_by_name(name, feature, expected):
-  network = models.make_network(name, 'cascaded', (4, 6, 8), feature=feature, width=5,
-                                axis_name='d')
-  assert network.backbone == expected
-  assert network.heads == heads.CascadedHeads((4, 6, 8))
+  assert models.make_backbone(name, feature=feature, width=5, axis_name='d') == expected
 
 
-@pytest.mark.parametrize('backbone, head, feature, message', [
-    ('compact', 'flat', 'logits', "no 'logits' feature; use --feature=pooled"),
-    ('resnet5', 'flat', 'pooled', '--backbone=resnet5 is unknown.*resnet50, resnet50_v1'),
-    ('compact', 'flt', 'pooled', '--heads=flt is unknown.*flat, cascaded'),
-])
-def test_mistakes_are_named(backbone, head, feature, message):
-  with pytest.raises(errors.UsageError, match=message):
-    models.make_network(backbone, head, (4,), feature=feature, width=2, axis_name=None)
+def test_the_compact_network_has_no_logits():
+  with pytest.raises(errors.UsageError, match="no 'logits' feature; use --feature=pooled"):
+    models.make_backbone('compact', feature='logits', width=2, axis_name=None)

@@ -12,9 +12,9 @@ from mah_jax.train import loop
 
 
 def _plan(**changes):
-  settings = {'num_rounds': 4, 'epochs_per_round': 3, 'batch_size': 64, 'num_sampled': 150,
-              'shuffle': True, 'code_update': 'round', 'code_embeddings': 'training',
-              'hold_codes_rounds': 0}
+  settings = {'num_rows': 400, 'num_rounds': 4, 'epochs_per_round': 3, 'batch_size': 64,
+              'num_sampled': 150, 'shuffle': True, 'code_update': 'round',
+              'code_embeddings': 'training', 'hold_codes_rounds': 0}
   return loop.Plan(**(settings | changes))
 
 
@@ -89,7 +89,7 @@ def test_codes_are_updated_by_dcc_with_the_right_embeddings(kind):
   start = made.method.init_codes()
   state = toy.fit(made)[-1].state
   sampled = np.asarray(jax.random.permutation(key, len(start[0])))[:150]
-  outputs = state.embeddings if kind == 'training' else made.encode(state, sampled)
+  outputs = state.memory if kind == 'training' else made.database_outputs(state, sampled)
   for before, after, h in zip(start, state.codes, outputs):
     expected = discrete.dcc(before, h, made.labels, sampled, gamma=toy.FLAGS['gamma'])
     np.testing.assert_array_equal(after, expected)

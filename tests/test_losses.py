@@ -37,11 +37,11 @@ def test_loss_and_gradient_equal_the_double_sum(multi, kind):
   s = jnp.asarray(reference.similarity(labels, sampled, kind))
   method = mah.make(config.Config(code_lengths=lengths, head_weights=weights, gamma=gamma,
                                   similarity=kind), labels)
-  targets = method.targets(codes, sampled)
+  targets = method.targets(codes, sampled, 0)
   positions = np.arange(m)
 
   def factored(outputs):
-    return method.loss(outputs, targets, positions)[0].sum()
+    return method.loss(outputs, targets, reference.seen(outputs, positions))[0].sum()
 
   def direct(outputs):
     total = 0.0
@@ -60,5 +60,6 @@ def test_terms_add_up_to_the_loss():
   codes, _, labels, sampled = reference.problem(5)
   method = mah.make(config.Config(code_lengths=(5,), head_weights=(3.0,)), labels)
   outputs = (jnp.tanh(np.random.default_rng(0).normal(size=(4, 5))),)
-  total, terms = method.loss(outputs, method.targets((codes,), sampled), np.arange(4))
+  total, terms = method.loss(outputs, method.targets((codes,), sampled, 0),
+                             reference.seen(outputs, np.arange(4)))
   np.testing.assert_allclose(total, 3.0 * (terms['semantic/5'] + terms['quantization/5']))

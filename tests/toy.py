@@ -1,13 +1,14 @@
 """A small dataset that a small network learns in seconds: noisy 8x8 patterns, five classes."""
 
 import numpy as np
+from flax import linen as nn
 
 from mah_jax import config
 from mah_jax import experiment
-from mah_jax import outcome
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.data import splits
+from mah_jax.evaluation import metrics
 from mah_jax.train import loop
 from mah_jax.train import step
 
@@ -16,6 +17,16 @@ FLAGS = {'backbone': 'compact', 'width': 4, 'image_size': 0, 'crop': 1.0, 'norma
          'code_init': 'codebook', 'batch_size': 64, 'learning_rate': 0.02, 'momentum': 0.9,
          'num_rounds': 2, 'epochs_per_round': 1, 'num_sampled': 150, 'shuffle': True,
          'lr_drop_rounds': (), 'augment': 'shift', 'shift_pixels': 1}
+
+
+class Backbone(nn.Module):
+  """A backbone that compiles at once, for tests of what is around it."""
+
+  @nn.compact
+  def __call__(self, images, train):
+    x = nn.Dense(32)(images.reshape(len(images), -1))
+    return nn.relu(nn.BatchNorm(use_running_average=not train, momentum=0.9,
+                                axis_name=step.AXIS)(x))
 
 
 def settings(**changes) -> config.Config:
@@ -34,12 +45,15 @@ def dataset(rows=400, classes=5, seed=0) -> datasets.Dataset:
                           splits.balanced(labels, 10, 0, 'toy'))
 
 
-def make(num_devices=1, rows=400, **changes) -> experiment.Experiment:
-  """An Experiment on the toy data."""
+def make(num_devices=1, rows=400, labels=None, **changes) -> experiment.Experiment:
+  """An Experiment on the toy data, or on other labels of the same images."""
   made = settings(**changes)
+  data = dataset(rows)
+  if labels is not None:
+    data = data._replace(labels=labels)
   devices = step.Devices(step.pick_devices(num_devices), made.batch_size)
   pixels = pipeline.Pixels(8, 1, (0.5,), (0.3,))
-  return experiment.Experiment(made, dataset(rows), pixels, devices)
+  return experiment.Experiment(made, data, pixels, devices)
 
 
 def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
@@ -48,11 +62,16 @@ def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
   state = state or made.new_state()
   return list(loop.fit(
       state, made.plan, made.method, devices=made.devices, train_step=made.train_step,
-      feed=made.feed_database, encode=made.encode, key=made.key, on_step=on_step,
+      feed=made.feed_database, encode=made.database_outputs, key=made.key, on_step=on_step,
       history=history))
 
 
 def scores(made: experiment.Experiment, state) -> list[dict[str, float]]:
-  """Scores of the learned codes of each head."""
-  return [outcome.scores(made.data, outcome.Codes(q, np.asarray(b), None))['learned']
-          for q, b in zip(made.query_codes(state), state.codes)]
+  """Scores of each length: of learned codes or, where there are none, of encoded ones."""
+  method, split = made.method, made.data.protocol
+  queries, encoded = (experiment.binary(embeddings(made.outputs(state, rows)))
+                      for embeddings, rows in ((method.query_embeddings, split.queries),
+                                               (method.database_embeddings, split.database)))
+  labels = made.data.labels[split.queries], made.data.labels[split.database]
+  return [metrics.evaluate(q, np.asarray(b), *labels)
+          for q, b in zip(queries, method.learned(state.codes) or encoded)]

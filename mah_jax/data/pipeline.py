@@ -46,14 +46,20 @@ def sample(key: jax.Array, n: int, m: int) -> np.ndarray:
   return np.asarray(jax.random.permutation(key, n)[:m or n], np.int32)
 
 
-def batches(rows: np.ndarray, size: int, key: jax.Array | None = None) -> Iterator[Batch]:
+def batches(rows: np.ndarray, size: int, key: jax.Array | None = None,
+            groups: np.ndarray | None = None) -> Iterator[Batch]:
   """Cuts rows [m] into batches of equal size, in a random order where a key is given.
+
+  With groups, the number of each row's group [m], every batch has about as many rows of a group
+  as its share of all rows.
 
   The repeated rows that fill the last batch are real images, so that batch statistics see
   nothing artificial, whatever the number of devices.
   """
   order = np.arange(len(rows)) if key is None else np.asarray(
       jax.random.permutation(key, len(rows)))
+  if groups is not None:
+    order = order[_spread(groups[order])]
   steps = num_batches(len(rows), size)
   valid = np.arange(steps * size) < len(rows)
   order = np.resize(order, steps * size)
@@ -61,6 +67,14 @@ def batches(rows: np.ndarray, size: int, key: jax.Array | None = None) -> Iterat
     part = slice(i * size, (i + 1) * size)
     yield Batch(order[part].astype(np.int32), rows[order[part]].astype(np.int32),
                 valid[part].astype(np.float32))
+
+
+def _spread(groups: np.ndarray) -> np.ndarray:
+  """An order of rows in which each group comes at even distances, [m] -> [m]."""
+  by_group = np.argsort(groups, kind='stable')
+  counts = np.bincount(groups)
+  rank = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
+  return by_group[np.argsort((rank + 0.5) / np.repeat(counts, counts), kind='stable')]
 
 
 def num_batches(m: int, size: int) -> int:

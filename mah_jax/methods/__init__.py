@@ -1,6 +1,11 @@
-"""The registries of methods: deep ones, make(config, labels), and shallow ones, make(config)."""
+"""The registries: deep methods are made with (config, labels), shallow ones with (config)."""
 
+from mah_jax.methods import adsh
+from mah_jax.methods import classifier
 from mah_jax.methods import cosdish
+from mah_jax.methods import daph
+from mah_jax.methods import dpsh
+from mah_jax.methods import drsch
 from mah_jax.methods import itq
 from mah_jax.methods import ksh
 from mah_jax.methods import lfh
@@ -8,7 +13,14 @@ from mah_jax.methods import lsh
 from mah_jax.methods import mah
 from mah_jax.methods import sdh
 
-METHODS = {'mah': mah.make}
+DEEP = {
+    'mah': mah.make,
+    'adsh': adsh.make,
+    'dpsh': dpsh.make,
+    'drsch': drsch.make,
+    'classifier': classifier.make,
+    'daph': daph.make,
+}
 
 SHALLOW = {
     'lsh': lambda config: lsh.make(center=config.center),

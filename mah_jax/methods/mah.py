@@ -14,6 +14,7 @@ from mah_jax import discrete
 from mah_jax import losses
 from mah_jax import similarity
 from mah_jax.methods import base
+from mah_jax.models import heads
 
 
 class Targets(NamedTuple):
@@ -31,11 +32,14 @@ class Targets(NamedTuple):
 
 
 def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
-  """Makes MAH for a database with 0/1 labels [n, L]; one head alone is ADSH."""
+  """Makes MAH for a database with 0/1 labels [n, L]: MAH-1 with flat heads, MAH-2 cascaded."""
   n, num_labels = labels.shape
   groups = similarity.group_rows(labels)
   of_row, related = jax.device_put((groups.of_row, groups.related))
-  descend = functools.partial(_descend, sweeps=config.dcc_sweeps)
+  descend_rows = functools.partial(discrete.descend_rows, sweeps=config.dcc_sweeps)
+
+  def network(make_backbone):
+    return heads.HashNetwork(make_backbone(), heads.HEADS[config.heads](config.code_lengths))
 
   def init_codes():
     if config.code_init == 'codebook':
@@ -46,18 +50,19 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
       return tuple(rng.choice(np.array([-1, 1], np.int8), (n, c)) for c in config.code_lengths)
     return tuple(np.zeros((n, c), np.int8) for c in config.code_lengths)
 
-  def targets(codes, sampled):
+  def targets(codes, sampled, epoch):
+    del epoch
     r = similarity.dissimilar_value(groups, sampled, config.similarity)
     degree = groups.degree[groups.of_row[sampled]] / n  # [m]
     square = np.float32(degree + (1.0 - degree) * r**2)
     return tuple(_targets(b, sampled, of_row, related, r, square) for b in codes)
 
-  def loss(embeddings, targets, positions):
+  def loss(embeddings, targets, seen):
     total, terms = 0.0, {}
     for c, weight, u, head in zip(config.code_lengths, config.head_weights, embeddings, targets):
       semantic = losses.semantic_loss(
-          u, head.gram, head.pull[positions], head.square[positions])
-      quantization = config.gamma / n * losses.quantization_loss(u, head.codes[positions])
+          u, head.gram, head.pull[seen.position], head.square[seen.position])
+      quantization = config.gamma / n * losses.quantization_loss(u, head.codes[seen.position])
       total += weight * (semantic + quantization)  # Eq. 7
       terms |= {f'semantic/{c}': semantic, f'quantization/{c}': quantization}
     return total, terms
@@ -66,16 +71,12 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
     r = similarity.dissimilar_value(groups, sampled, config.similarity)
     new = []
     for b, h in zip(codes, embeddings):
-      pull, gram = discrete.row_problem(h, sampled, of_row, related, r, config.gamma)
-      new.append(over_rows(descend, (b, pull), (gram,)))
+      rows, problem = discrete.row_problem(b, h, sampled, of_row, related, r, config.gamma)
+      new.append(over_rows(descend_rows, rows, problem))
     return tuple(new)
 
-  return base.DeepMethod(init_codes, targets, loss, update_codes)
-
-
-def _descend(rows, gram, *, sweeps):
-  codes, pull = rows
-  return discrete.descend(codes, pull, gram, sweeps=sweeps)
+  return base.DeepMethod(network, targets, loss, init_codes, update_codes,
+                         learned=lambda codes: codes, resamples=True)
 
 
 @jax.jit

@@ -1,16 +1,12 @@
-"""Networks from images to embeddings: a backbone by name and the heads on it."""
+"""Networks from images to embeddings: backbones by name; heads.py completes them."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
 
 from flax import linen as nn
 
 from mah_jax import errors
 from mah_jax.models import alexnet
 from mah_jax.models import compact
-from mah_jax.models import heads as heads_lib
 from mah_jax.models import resnet
 from mah_jax.models import vgg
 
@@ -41,13 +37,6 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def _choose(table: Mapping[str, Any], flag: str, name: str) -> Any:
-  """The entry `name` of a table, or a sentence that lists the names there are."""
-  if name not in table:
-    raise errors.UsageError(f'--{flag}={name} is unknown; use one of {", ".join(table)}.')
-  return table[name]
-
-
 def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None) -> nn.Module:
   """A backbone by its name.
 
@@ -60,26 +49,4 @@ def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None)
   Returns:
     A module, (images [b, h, w, channels], train) -> features [b, D].
   """
-  make = _choose(BACKBONES, 'backbone', name)
-  return make(feature=feature, width=width, axis_name=axis_name)
-
-
-def make_network(backbone: str, heads: str, code_lengths: Sequence[int], *, feature: str,
-                 width: int, axis_name: str | None) -> heads_lib.HashNetwork:
-  """Joins a backbone and heads by their names.
-
-  Args:
-    backbone: see `make_backbone`, as for feature, width and axis_name.
-    heads: a key of `heads.HEADS`.
-    code_lengths: bits per head, ascending.
-    feature: what the heads read.
-    width: see `make_backbone`.
-    axis_name: see `make_backbone`.
-
-  Returns:
-    A module, (images [b, h, w, channels], train) -> embeddings ([b, c], ...).
-  """
-  head_cls = _choose(heads_lib.HEADS, 'heads', heads)
-  return heads_lib.HashNetwork(
-      backbone=make_backbone(backbone, feature=feature, width=width, axis_name=axis_name),
-      heads=head_cls(tuple(code_lengths)))
+  return BACKBONES[name](feature=feature, width=width, axis_name=axis_name)

@@ -13,7 +13,7 @@ SMALL_PATCH = 16  # values: likewise for its gradient when a patch has so few
 
 def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
              padding: str | Sequence[tuple[int, int]], **options) -> jax.Array:
-  """lax.conv_general_dilated for the layouts of nn.Conv, in either of two ways.
+  """lax.conv_general_dilated for the layouts of nn.Conv, in one of three ways.
 
   Args:
     x: [b, h, w, ci].
@@ -30,11 +30,13 @@ def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
       padding, str) else padding
   side = min((size + sum(pad) - width) // stride + 1
              for size, pad, width, stride in zip(x.shape[1:3], pads, k, strides))
-  small = side <= SMALL_OUTPUT or k[0] * k[1] * x.shape[3] <= SMALL_PATCH
   plain = kernel.shape[2] == x.shape[3] and all(
       set(options.get(name) or (1,)) == {1} for name in ('lhs_dilation', 'rhs_dilation'))
-  if small and plain and jax.default_backend() == 'cpu':
-    return _by_patches(x, kernel, strides, pads)
+  if plain and jax.default_backend() == 'cpu':
+    if k == (1, 1) and not any(map(any, pads)):
+      return x[:, ::strides[0], ::strides[1]] @ kernel[0, 0]
+    if side <= SMALL_OUTPUT or k[0] * k[1] * x.shape[3] <= SMALL_PATCH:
+      return _by_patches(x, kernel, strides, pads)
   return jax.lax.conv_general_dilated(x, kernel, strides, padding, **options)
 
 

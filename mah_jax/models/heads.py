@@ -1,4 +1,4 @@
-"""The multi-head structures of MAH, section 3.2, and the network they complete."""
+"""The heads of all methods, those of MAH from section 3.2, and the network they complete."""
 
 import jax
 from flax import linen as nn
@@ -41,20 +41,57 @@ class CascadedHeads(nn.Module):
     return tuple(reversed(embeddings))
 
 
+class LinearHead(nn.Module):
+  """One linear map without an activation: codes of DPSH, logits of a classifier.
+
+  Attributes:
+    size: number of outputs.
+  """
+
+  size: int
+
+  @nn.compact
+  def __call__(self, features: jax.Array) -> tuple[jax.Array]:
+    """[b, D] -> ([b, size],)."""
+    return (nn.Dense(self.size, name='linear')(features),)
+
+
 class HashNetwork(nn.Module):
   """A backbone and the heads on its features.
 
   Attributes:
     backbone: module, (images [b, h, w, channels], train) -> features [b, D].
-    heads: module, features [b, D] -> embeddings ([b, c], ...).
+    heads: module, features [b, D] -> outputs ([b, w], ...).
   """
 
   backbone: nn.Module
   heads: nn.Module
 
   def __call__(self, images: jax.Array, train: bool) -> tuple[jax.Array, ...]:
-    """[b, h, w, channels] -> tanh embeddings ([b, c], ...), shortest code first."""
+    """[b, h, w, channels] -> what the heads give, ([b, w], ...)."""
     return self.heads(self.backbone(images, train))
+
+
+class Towers(nn.Module):
+  """Two networks for the same images: one hashes queries, the other the database.
+
+  Attributes:
+    backbone: of the queries, as in HashNetwork.
+    heads: module, features [b, D] -> embeddings ([b, c],).
+    database_backbone: of the database.
+    database_heads: likewise.
+  """
+
+  backbone: nn.Module
+  heads: nn.Module
+  database_backbone: nn.Module
+  database_heads: nn.Module
+
+  def __call__(self, images: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
+    """[b, h, w, channels] -> tanh embeddings (u, z) of the two towers, each [b, c]."""
+    u, = self.heads(self.backbone(images, train))
+    z, = self.database_heads(self.database_backbone(images, train))
+    return u, z
 
 
 HEADS = {'flat': FlatHeads, 'cascaded': CascadedHeads}

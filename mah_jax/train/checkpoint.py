@@ -15,7 +15,7 @@ from mah_jax import errors
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
-SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'embeddings', 'key')
+SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'memory', 'key')
 
 
 class Checkpoints:

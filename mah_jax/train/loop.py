@@ -24,7 +24,11 @@ RATE_DROP = 0.1  # as in the authors' script
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How long to train and when codes change: K, T, M and m of the paper, see Config."""
+  """How long to train and when codes change: K, T, M and m of the paper, see Config.
+
+  num_rows is the number of database rows, n.
+  """
+  num_rows: int
   num_rounds: int
   epochs_per_round: int
   batch_size: int
@@ -71,13 +75,31 @@ class Pause(NamedTuple):
 
 
 def make_optimizer(steps_per_round: int, *, learning_rate: float, momentum: float,
-                   weight_decay: float,
-                   drop_rounds: tuple[int, ...]) -> optax.GradientTransformation:
-  """SGD with weight decay on everything; the rate is divided by ten after each drop round."""
+                   weight_decay: float, drop_rounds: tuple[int, ...],
+                   turns: tuple[tuple[str, ...], ...] = (),
+                   steps_per_turn: int = 1) -> optax.GradientTransformation:
+  """SGD with weight decay on everything; the rate is divided by ten after each drop round.
+
+  Where parameters take turns, each of `turns` names those that move, while all others stay as
+  they are, for `steps_per_turn` steps.
+  """
   schedule = optax.piecewise_constant_schedule(
       learning_rate, {(r + 1) * steps_per_round: RATE_DROP for r in drop_rounds})
-  return optax.chain(optax.add_decayed_weights(weight_decay),
-                     optax.sgd(schedule, momentum=momentum or None))
+  direction = optax.chain(optax.add_decayed_weights(weight_decay),
+                          optax.trace(momentum) if momentum else optax.identity())
+  if turns:
+    turn_of = {name: turn for turn, names in enumerate(turns) for name in names}
+    direction = optax.partition(
+        {turn: _only_in_turn(direction, turn, len(turns), steps_per_turn)
+         for turn in range(len(turns))},
+        lambda params: {name: jax.tree.map(lambda _, turn=turn_of[name]: turn, part)
+                        for name, part in params.items()})
+  return optax.chain(direction, optax.scale_by_learning_rate(schedule))
+
+
+def _only_in_turn(direction, turn, turns, steps_per_turn):
+  return optax.conditionally_mask(
+      direction, lambda step: step // steps_per_turn % turns == turn)
 
 
 def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
@@ -93,7 +115,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     devices: where it runs.
     train_step: see step.make_train_step.
     feed: batches of row numbers [B] -> their images on the devices.
-    encode: (state, row numbers [m]) -> embeddings, for --code_embeddings=fresh.
+    encode: (state, row numbers [m]) -> outputs, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
     on_step: called after each step; True asks to stop.
     history: of the Pause that is gone on from, if its round was not finished.
@@ -101,15 +123,16 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
   Yields:
     A Pause after each round, or at once when asked to stop; then the generator ends.
   """
-  n = len(state.codes[0])
   step = int(state.step)
   history = list(history)
   for epoch in range(step // plan.steps_per_epoch, plan.num_rounds * plan.epochs_per_round):
     r, t = divmod(epoch, plan.epochs_per_round)
-    sampled = pipeline.sample(_fold(key, SAMPLE, r), n, plan.num_sampled)
-    targets = devices.replicate(method.targets(state.codes, sampled))
+    sampled = pipeline.sample(_fold(key, SAMPLE, r if method.resamples else 0),
+                              plan.num_rows, plan.num_sampled)
+    targets = devices.replicate(method.targets(state.codes, sampled, epoch))
     order_key = _fold(key, ORDER, epoch) if plan.shuffle else None
-    batches = list(pipeline.batches(sampled, plan.batch_size, order_key))
+    groups = None if method.batch_groups is None else method.batch_groups[sampled]
+    batches = list(pipeline.batches(sampled, plan.batch_size, order_key, groups))
     batches = batches[step % plan.steps_per_epoch:]  # the rest of an epoch that was begun
     stop = False
     for batch, images in zip(batches, feed(batch.row for batch in batches)):
@@ -122,10 +145,9 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
         break
     epoch_finished = step == (epoch + 1) * plan.steps_per_epoch
     if epoch_finished and plan.updates_codes(r, t):
-      embeddings = (encode(state, sampled) if plan.code_embeddings == 'fresh'
-                    else state.embeddings)
+      memory = encode(state, sampled) if plan.code_embeddings == 'fresh' else state.memory
       state = state.replace(codes=method.update_codes(
-          state.codes, embeddings, sampled, devices.over_rows))
+          state.codes, memory, sampled, devices.over_rows))
     round_finished = epoch_finished and t == plan.epochs_per_round - 1
     if round_finished or stop:
       _check_finite(optax.tree.norm(state.params) + history[-1]['loss'], r)

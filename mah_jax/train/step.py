@@ -16,6 +16,7 @@ from flax import linen as nn
 from flax.training import train_state
 
 from mah_jax import errors
+from mah_jax.methods import base
 
 AXIS = 'devices'
 DROPOUT = 2**32 - 1  # folded into a step's key; no image has this place in its batch
@@ -25,13 +26,13 @@ class TrainState(train_state.TrainState):
   """Everything a run needs to go on, in one pytree.
 
   batch_stats: running means and variances of the network; empty where it has none.
-  codes: database codes B of each head, ([n, c] int8, ...).
-  embeddings: last outputs H seen of the sampled rows, ([m, c], ...).
+  codes: what a method solves for beside the network; MAH: database codes B, ([n, c] int8, ...).
+  memory: last outputs H seen of the sampled rows, ([m, w], ...).
   key: root of all randomness inside steps.
   """
   batch_stats: Any
   codes: tuple[jax.Array, ...]
-  embeddings: tuple[jax.Array, ...]
+  memory: tuple[jax.Array, ...]
   key: jax.Array
 
   @property
@@ -101,13 +102,12 @@ class Devices:
 def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, image_shape,
                m: int, key: jax.Array, init_key: jax.Array) -> TrainState:
   """A state before the first step, for images of `image_shape` [h, w, ch] and m sampled rows."""
-  init = jax.jit(functools.partial(network.init, train=False))
-  variables = init(init_key, jnp.zeros((1, *image_shape)))
-  embeddings = tuple(jnp.zeros((m, b.shape[1])) for b in codes)
+  init = jax.jit(functools.partial(network.init_with_output, train=False))
+  outputs, variables = init(init_key, jnp.zeros((1, *image_shape)))
   return TrainState.create(
       apply_fn=network.apply, params=variables['params'], tx=tx,
       batch_stats=variables.get('batch_stats', {}), codes=codes,
-      embeddings=embeddings, key=key)
+      memory=tuple(jnp.zeros((m, u.shape[1])) for u in outputs), key=key)
 
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Callable:
@@ -131,23 +131,24 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Call
     count = jax.lax.psum(batch.valid.sum(), AXIS)
 
     def mean_loss(params):
-      embeddings, changed = state.apply_fn(
+      outputs, changed = state.apply_fn(
           {'params': params, 'batch_stats': state.batch_stats}, x, train=True,
           mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
-      per_image, terms = loss(embeddings, targets, batch.position)
+      # Every device sees and files every device's outputs, so that the state stays replicated.
+      whole, position, valid = jax.lax.all_gather(
+          (outputs, batch.position, batch.valid), AXIS, tiled=True)
+      place = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
+      memory = tuple(h.at[place].set(jax.lax.stop_gradient(u), mode='drop')
+                     for h, u in zip(state.memory, whole))
+      seen = base.Seen(batch.position, memory, whole, position, valid, state.step)
+      per_image, terms = loss(outputs, targets, seen)
       mean = jax.tree.map(lambda v: jnp.sum(v * batch.valid) / count,
                           {'loss': per_image, **terms})
-      return mean['loss'], (mean, embeddings, changed.get('batch_stats', {}))
+      return mean['loss'], (mean, memory, changed.get('batch_stats', {}))
 
-    grads, (metrics, embeddings, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
+    grads, (metrics, memory, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
     grads, metrics = jax.lax.psum((grads, metrics), AXIS)
-    # Every device files every device's outputs, so that the state stays replicated.
-    m = len(state.embeddings[0])
-    position = jnp.where(batch.valid > 0, batch.position, m)  # m is out of range: dropped
-    position, embeddings = jax.lax.all_gather((position, embeddings), AXIS, tiled=True)
-    filed = tuple(h.at[position].set(u, mode='drop')
-                  for h, u in zip(state.embeddings, embeddings))
-    return state.apply_gradients(grads=grads, batch_stats=batch_stats, embeddings=filed), metrics
+    return state.apply_gradients(grads=grads, batch_stats=batch_stats, memory=memory), metrics
 
   return devices.pmap(step, (None, None, 0, 0), (None, None), donate=(0,))
 

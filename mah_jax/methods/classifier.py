@@ -1,0 +1,51 @@
+"""The plainest deep baseline: a softmax classifier, each class with an assigned codeword."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import discrete
+from mah_jax.methods import base
+from mah_jax.models import heads
+
+
+def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
+  """Makes a classifier for a database with 0/1 labels [n, L].
+
+  An image gets the codeword of its likeliest class, in every length. The database's learned codes
+  are those of its true labels, as methods that solve for them come close to.
+  """
+  num_labels = labels.shape[1]
+  books = discrete.codebook(num_labels, config.code_lengths, config.seed)
+
+  def network(make_backbone):
+    return heads.HashNetwork(make_backbone(), heads.LinearHead(num_labels))
+
+  def targets(codes, sampled, epoch):
+    del codes, epoch
+    wanted = labels[sampled].astype(np.float32)
+    return wanted / np.maximum(wanted.sum(axis=1, keepdims=True), 1)  # [m, L]
+
+  def loss(outputs, targets, seen):
+    logits, = outputs
+    entropy = cross_entropy(logits, targets[seen.position])
+    return entropy, {'cross_entropy': entropy}
+
+  def init_codes():
+    return tuple(discrete.codes_from_labels(labels, words) for words in books)
+
+  def embeddings(outputs):
+    likeliest = np.argmax(outputs[0], axis=1)
+    return tuple(words[likeliest] for words in books)
+
+  return base.DeepMethod(
+      network, targets, loss, init_codes, learned=lambda codes: codes,
+      query_embeddings=embeddings, database_embeddings=embeddings, resamples=True)
+
+
+def cross_entropy(logits: jax.Array, wanted: jax.Array) -> jax.Array:
+  """Cross entropy of each row with the wanted shares of its labels. [b, L], [b, L] -> [b]."""
+  return -jnp.sum(wanted * jax.nn.log_softmax(logits), axis=1)

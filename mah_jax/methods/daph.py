@@ -1,0 +1,114 @@
+"""DAPH, "Deep Asymmetric Pairwise Hashing", Shen, Gao, Liu, Yang, Shen, 2017: two towers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import discrete
+from mah_jax import losses
+from mah_jax import similarity
+from mah_jax.methods import base
+from mah_jax.models import heads
+
+TURNS = (('backbone', 'heads'), ('database_backbone', 'database_heads'))
+
+
+class Targets(NamedTuple):
+  """What the loss of one tower needs of the training rows.
+
+  of_row: label set of each training row, [m].
+  related: whether two label sets share a label, [g, g].
+  codes: of the tower whose turn it is, [m, c].
+  """
+  of_row: jax.Array
+  related: jax.Array
+  codes: jax.Array
+
+
+def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
+  """Makes DAPH for a database with 0/1 labels [n, L]; it trains on the first sample of m rows.
+
+  With outputs u and z of the towers for the same row and their codes b and h, it minimises
+
+    mean_ij [log(1 + e^t_ij) - s_ij t_ij] + alpha / m mean_i (|u_i - b_i|^2 + |z_i - h_i|^2)
+    + gamma / m mean_i |b_i - h_i|^2 + lambda (|U'U / m - I|^2 + |Z'Z / m - I|^2)
+    + beta (|mean_i u_i|^2 + |mean_i z_i|^2),   t_ij = u_i . z_j / 2,
+
+  which is the published sum divided by its m^2 pairs, but for the term of lambda, which is a
+  mean in itself. In an epoch one tower moves: j runs over all rows, i and the sums of the last
+  two terms over the batch. Since |z| < 1, h keeps its random signs where gamma >= alpha.
+  """
+  n = len(labels)
+  groups = similarity.group_rows(labels)
+  c, = config.code_lengths
+
+  def network(make_backbone):
+    return heads.Towers(make_backbone(), heads.FlatHeads((c,)),
+                        make_backbone(), heads.FlatHeads((c,)))
+
+  def init_codes():
+    rng = np.random.default_rng(config.seed)
+    m = min(config.num_sampled or n, n)
+    return tuple(rng.choice(np.array([-1, 1], np.int8), (m, c)) for _ in TURNS)
+
+  def targets(codes, sampled, epoch):
+    turn = epoch % len(TURNS)
+    own = jnp.asarray(codes[turn], jnp.float32)  # a copy: the step uses up those of its state
+    # As a key, the turn is known when the step is compiled, and no gradient is computed of the
+    # tower that rests.
+    return {turn: Targets(groups.of_row[sampled], groups.related, own)}
+
+  def loss(outputs, targets, seen):
+    (turn, own), = targets.items()
+    moving, resting = outputs[turn], seen.memory[1 - turn]  # [b, c], [m, c]
+    similar = own.related[own.of_row[seen.position]][:, own.of_row]  # [b, m]
+    correlation, mean = batch_moments(seen.batch[turn], seen.batch_valid)
+    terms = {
+        'likelihood': losses.pair_loss(moving, resting, similar),
+        'quantization': config.quantization / len(resting) * losses.quantization_loss(
+            moving, own.codes[seen.position]),
+        'independence': config.independence * jnp.sum((correlation - jnp.eye(c)) ** 2),
+        'balance': config.balance * jnp.sum(mean**2)}
+    terms = {name: jnp.broadcast_to(term, len(moving)) for name, term in terms.items()}
+    return sum(terms.values()), terms
+
+  def update_codes(codes, memory, sampled, over_rows):
+    del sampled
+    (_, h), (u, z) = codes, memory
+    weights = config.quantization, config.agreement
+    b = over_rows(nearest_codes, (u, h), weights)
+    return b, over_rows(nearest_codes, (z, b), weights)
+
+  queries = _of_database if config.towers == 'symmetric' else _of_queries
+  return base.DeepMethod(
+      network, targets, loss, init_codes, update_codes, query_embeddings=queries,
+      database_embeddings=_of_database, turns=TURNS)
+
+
+def _of_queries(outputs):
+  return outputs[:1]
+
+
+def _of_database(outputs):
+  return outputs[1:]
+
+
+def batch_moments(outputs: jax.Array, valid: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """U'U / B and the mean of outputs U [B, c], over the rows that count. -> [c, c], [c]."""
+  chex.assert_shape(valid, (len(outputs),))
+  weighted = outputs * (valid / valid.sum())[:, None]
+  return weighted.T @ outputs, weighted.sum(axis=0)
+
+
+def nearest_codes(rows: tuple[jax.Array, jax.Array], quantization: float,
+                  agreement: float) -> jax.Array:
+  """Codes b with the least alpha |u - b|^2 + gamma |b - h|^2, of rows (u, h), each [m, c]."""
+  outputs, others = rows
+  chex.assert_equal_shape([outputs, others])
+  return discrete.sign(quantization * outputs + agreement * others).astype(jnp.int8)

@@ -1,0 +1,41 @@
+"""XLA's flags: ours are added once, and only to versions that know them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from mah_jax import compiling
+
+
+@pytest.mark.parametrize('version, before, after', [
+    ('0.10.2', None, compiling.OWN_CONVOLUTION),
+    ('0.10.2', '--xla_a=1', f'--xla_a=1 {compiling.OWN_CONVOLUTION}'),
+    ('0.10.2', compiling.OWN_CONVOLUTION, compiling.OWN_CONVOLUTION),
+    ('0.10.2', '--xla_x_ynn_y=', '--xla_x_ynn_y='),
+    ('0.11.0', '--xla_a=1', '--xla_a=1'),
+    ('0.1.0', None, ''),
+])
+def test_flags_of_xla(version, before, after, monkeypatch):
+  monkeypatch.setattr(compiling.importlib.metadata, 'version', lambda name: version)
+  monkeypatch.setenv('XLA_FLAGS', '')
+  if before is not None:
+    monkeypatch.setenv('XLA_FLAGS', before)
+  compiling.prepare()
+  assert os.environ['XLA_FLAGS'] == after
+
+
+def test_this_jax_starts_with_them_and_leaves_convolutions_to_xla():
+  program = '''
+import jax, jax.numpy as jnp
+from mah_jax import compiling
+compiling.prepare()
+f = jax.jit(lambda x, k: jax.lax.conv_general_dilated(
+    x, k, (1, 1), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')))
+print(f.lower(jnp.ones((8, 16, 16, 32)), jnp.ones((3, 3, 32, 32))).compile().as_text())
+'''
+  found = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True,
+                         env=os.environ | {'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'})
+  assert found.returncode == 0, found.stderr
+  assert 'convolution' in found.stdout and 'ynn' not in found.stdout

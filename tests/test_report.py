@@ -1,0 +1,74 @@
+"""Tables over several runs: means over seeds, rows told apart, runs that cannot be compared."""
+
+import json
+
+import pytest
+
+from mah_jax import config
+from mah_jax import report
+
+
+def _run(folder, maps, *, protocol='p' * 64, kind='learned', deviation=None, **flags):
+  folder.mkdir()
+  lengths = [int(c) for c in maps]
+  made = config.Config(**({'code_lengths': lengths, 'head_weights': [1.0] * len(lengths)} | flags))
+  (folder / 'config.json').write_text(json.dumps({'flags': config.to_json(made)}))
+  metrics = {c: {kind: {'map': value}, 'codebook': {'distinct': 9}} for c, value in maps.items()}
+  for c in metrics if deviation else ():
+    metrics[c]['deviation'] = {kind: {'map': deviation}}
+  (folder / 'results.json').write_text(json.dumps({
+      'dataset': 'digits', 'metrics': metrics, 'seeds': [0, 1, 2] if deviation else [made.seed],
+      'protocol': {'id': protocol, 'queries': 100, 'database': 1697, 'chance': 0.1,
+                   'ceiling': 1.0}}))
+  return str(folder)
+
+
+def _rows(printed):
+  return [[cell.strip() for cell in line.strip('|').split('|')]
+          for line in printed.splitlines() if line.startswith('|')]
+
+
+def test_seeds_are_averaged_and_lengths_of_single_runs_stand_in_one_row(tmp_path, capsys):
+  folders = [_run(tmp_path / 'a', {'4': 0.5, '8': 0.9}, seed=0),
+             _run(tmp_path / 'b', {'4': 0.7, '8': 0.9}, seed=1),
+             _run(tmp_path / 'c', {'8': 0.8}, method='adsh'),
+             _run(tmp_path / 'd', {'12': 0.6}, method='adsh'),
+             _run(tmp_path / 'e', {'8': 0.4}, method='itq', kind='encoded', deviation=0.05)]
+  assert report.main(folders) == 0
+  printed = capsys.readouterr().out
+  assert _rows(printed) == [
+      ['method', 'database', '4 bits', '8 bits', '12 bits'], ['---'] * 5,
+      ['mah', 'learned', '0.600 +-0.141 (2; 9)', '0.900 +-0.000 (2; 9)', ''],
+      ['adsh', 'learned', '', '0.800 (1; 9)', '0.600 (1; 9)'],
+      ['itq', 'encoded', '', '0.400 +-0.050 (3; 9)', '']]
+  assert 'random order has map 0.1000' in printed
+
+
+def test_a_method_run_in_two_ways_has_two_rows(tmp_path, capsys):
+  folders = [_run(tmp_path / 'a', {'4': 0.5}, heads='flat'), _run(tmp_path / 'b', {'4': 0.7})]
+  assert report.main(folders) == 0
+  assert [row[0] for row in _rows(capsys.readouterr().out)[2:]] == [
+      'mah --heads=flat', 'mah --heads=cascaded']
+
+
+def test_runs_on_different_queries_are_refused(tmp_path, capsys):
+  folders = [_run(tmp_path / 'a', {'4': 0.5}), _run(tmp_path / 'b', {'4': 0.7}, protocol='q' * 64)]
+  assert report.main(folders) == 2
+  assert 'cannot be compared' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('content', [None, '{', '{"dataset": 3}', '[]'])
+def test_a_folder_without_results_is_named(content, tmp_path, capsys):
+  folder = _run(tmp_path / 'a', {'4': 0.5})
+  if content is None:
+    (tmp_path / 'a' / 'results.json').unlink()
+  else:
+    (tmp_path / 'a' / 'results.json').write_text(content)
+  assert report.main([folder]) == 1
+  error = capsys.readouterr().err
+  assert str(folder) in error and error.count('\n') == 1
+
+
+def test_no_folder_at_all_explains_the_command(capsys):
+  assert report.main([]) == 2
+  assert 'RUN_FOLDER' in capsys.readouterr().err
