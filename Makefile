@@ -21,8 +21,7 @@ test: .venv/ready
 	$(PY) -m pytest
 
 bench: .venv/ready
-	PYTHONPATH=. $(PY) benchmarks/core.py
-	PYTHONPATH=. $(PY) benchmarks/metrics.py
+	PYTHONPATH=.:tests $(PY) benchmarks/run.py
 	PYTHONPATH=. $(PY) benchmarks/stream.py
 	PYTHONPATH=. $(PY) benchmarks/shallow.py
 

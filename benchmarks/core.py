@@ -1,21 +1,28 @@
-"""Side by side: the database update against its NumPy formula, and a step at two database sizes.
+"""The database update, the products with S and the training step, beside their alternatives.
 
 PYTHONPATH=. python benchmarks/core.py
 """
 
-import argparse
+import multiprocessing
+import pathlib
+import resource
 import time
 
 import jax
 import numpy as np
+import table
 
 from mah_jax import config
 from mah_jax import discrete
 from mah_jax import methods
 from mah_jax import models
+from mah_jax import similarity
 from mah_jax.data import pipeline
 from mah_jax.train import loop
 from mah_jax.train import step
+
+LABEL_SETS = pathlib.Path('tests/data/mirflickr_label_sets.npz')
+GAMMA = 200.0
 
 
 def seconds(function, repeats):
@@ -25,16 +32,10 @@ def seconds(function, repeats):
     start = time.perf_counter()
     jax.block_until_ready(function())
     times.append(time.perf_counter() - start)
-  return np.array(times)
+  return times
 
 
-def spread(times):
-  """Median and range in milliseconds, as text."""
-  low, middle, high = np.quantile(times, [0, 0.5, 1]) * 1e3
-  return f'{middle:9.2f} ms ({low:.2f}..{high:.2f})'
-
-
-def formula(codes, embeddings, labels, sampled, gamma):
+def formula(codes, embeddings, labels, sampled):
   """The V step of ADSH and MAH in NumPy, float32, S and all products written out."""
   v, u, c = codes.copy(), embeddings, codes.shape[1]
   similar = (labels[sampled] @ labels.T > 0).astype(np.float32)  # [m, n]
@@ -42,39 +43,113 @@ def formula(codes, embeddings, labels, sampled, gamma):
   s = similar * (1 + r) - r
   bar_u = np.zeros_like(v)
   bar_u[sampled] = u
-  q = -2 * c * s.T @ u - 2 * gamma * bar_u
+  q = -2 * c * s.T @ u - 2 * GAMMA * bar_u
   for k in range(c):
     rest = [j for j in range(c) if j != k]
     v[:, k] = -np.sign(2 * v[:, rest] @ u[:, rest].T @ u[:, k] + q[:, k])
   return v
 
 
-def time_dcc(n, m, c, repeats):
-  """Prints the database update, ours against the formula, on the same problem."""
+def problem(n, m, c):
+  """Random codes, embeddings, one-hot labels and sampled rows, as `discrete.dcc` takes them."""
   rng = np.random.default_rng(0)
   labels = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
   codes = rng.choice(np.array([-1, 1], np.float32), (n, c))
   embeddings = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
-  problem = codes, embeddings, labels, rng.permutation(n)[:m]
-
-  def ours():
-    return discrete.dcc(*problem, gamma=200.0)
-
-  new = np.asarray(ours())
-  mine = seconds(ours, 5 * repeats)
-  theirs = seconds(lambda: formula(*problem, 200.0), repeats)
-  different = int((new != formula(*problem, 200.0)).sum())
-  print(f'DCC n={n} m={m} c={c}: ours {spread(mine)}, formula {spread(theirs)}, '
-        f'ratio {np.median(theirs) / np.median(mine):.0f}, different bits {different}')
+  return codes, embeddings, labels, rng.permutation(n)[:m]
 
 
-def make_step(n, m):
+def update_row(c, n=59_000, m=2_000, repeats=3):
+  """The database update, label grouping included, against the formula."""
+  case = problem(n, m, c)
+  new, ours, other = np.asarray(discrete.dcc(*case, gamma=GAMMA)), [], []
+  for _ in range(repeats):
+    ours += seconds(lambda: discrete.dcc(*case, gamma=GAMMA), 5)
+    other += seconds(lambda: formula(*case), 1)
+  different = int((new != formula(*case)).sum())
+  return table.row(f'database update, n={n}, m={m}, {c} bits', ours, other, 500,
+                   f'formula in NumPy; {different} bits differ')
+
+
+def update_in_child(n, pipe, m=2_000, c=16):
+  """Seconds of one update of int8 codes and the bytes per bit that the process grew by."""
+  rng = np.random.default_rng(0)
+  of_row = jax.device_put(rng.integers(10, size=n, dtype=np.int32))
+  codes = jax.device_put(rng.integers(0, 2, (n, c), np.int8) * np.int8(2) - np.int8(1))
+  embeddings = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
+  sampled = rng.integers(n, size=m).astype(np.int32)
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+  def update():
+    rows, rest = discrete.row_problem(codes, embeddings, sampled, of_row, np.eye(10, dtype=bool),
+                                      1 / 9, GAMMA)
+    return discrete.descend_rows(rows, *rest, sweeps=1)
+
+  times = seconds(update, 4)[1:]
+  grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+  pipe.send((times, (codes.nbytes + of_row.nbytes + 1024 * grown) / (n * c)))
+
+
+def scaling_rows():
+  """The update at growing n: its time for each row against that of the smallest."""
+  found = {}
+  for n in (10**5, 10**6, 10**7):
+    ours, theirs = multiprocessing.get_context('spawn').Pipe()
+    child = multiprocessing.get_context('spawn').Process(target=update_in_child, args=(n, theirs))
+    child.start()
+    found[n] = ours.recv()
+    child.join()
+  smallest = found[10**5][0]
+  return [table.row(f'database update, n={n:.0e}, 16 bits, against 1e+05 times {n // 10**5}',
+                    times, smallest, None, f'{share:.2f} bytes per code bit (goal: under 4)',
+                    scale=n / 10**5) for n, (times, share) in found.items()]
+
+
+def products_row(m=2_000, c=8, repeats=5):
+  """S'H on the real label sets of MIRFlickr-25K, each repeated 12 times, against dense S."""
+  sets = np.unpackbits(np.load(LABEL_SETS)['rows'], axis=1, count=38)
+  labels = np.tile(sets, (12, 1))
+  rng = np.random.default_rng(0)
+  sampled = rng.permutation(len(labels))[:m]
+  h = rng.normal(size=(m, c)).astype(np.float32)
+  groups = similarity.group_rows(labels)
+  r = similarity.dissimilar_value(groups, sampled, 'balanced')
+  of_row, related = jax.device_put((groups.of_row, groups.related))
+  floats = jax.device_put(labels.astype(np.float32))
+
+  @jax.jit
+  def by_sets(h, sampled):
+    return similarity.set_sums(h, of_row[sampled], related, r)[of_row]
+
+  @jax.jit
+  def dense(h, sampled):
+    s = jax.numpy.where(floats[sampled] @ floats.T > 0, 1.0, -r)  # [m, n]
+    return jax.numpy.matmul(s.T, h, precision='highest')
+
+  np.testing.assert_allclose(by_sets(h, sampled), dense(h, sampled), rtol=1e-3, atol=1e-2)
+  ours, other = [], []
+  for _ in range(repeats):
+    ours += seconds(lambda: by_sets(h, sampled), 1)
+    other += seconds(lambda: dense(h, sampled), 1)
+  return table.row(f"S'H, {len(labels)} rows of {len(sets)} real label sets, m={m}", ours, other,
+                   20, 'dense [m, n], also in JAX; same numbers')
+
+
+class OneDevice(step.Devices):
+  """The same step without pmap, for a single device."""
+
+  def pmap(self, function, in_axes, out_axes, donate=()):
+    mapped = jax.vmap(function, in_axes, out_axes, axis_name=step.AXIS, axis_size=1)
+    return jax.jit(mapped, donate_argnums=donate)
+
+
+def make_step(n, m, devices_class=step.Devices):
   """A function that makes one training step on a database of n rows."""
   rng = np.random.default_rng(0)
   labels = np.eye(10, dtype=np.uint8)[rng.integers(10, size=n)]
   settings = config.Config(code_init='codebook', num_sampled=m)
   method = methods.DEEP['mah'](settings, labels)
-  devices = step.Devices(jax.local_devices()[:1], settings.batch_size)
+  devices = devices_class(jax.local_devices()[:1], settings.batch_size)
   network = method.network(lambda: models.make_backbone(
       'compact', feature='pooled', width=16, axis_name=step.AXIS))
   prepare = pipeline.make_prepare(pipeline.Pixels(8, 1, (0.5,), (0.5,)), crop=1.0,
@@ -98,27 +173,28 @@ def make_step(n, m):
   return one_step
 
 
-def time_steps(small, large, m, repeats):
-  """Prints one training step at two database sizes, in turns."""
-  steps = [make_step(n, m or n) for n in (small, large)]
+def in_turns(steps, repeats=30):
+  """Times of several steps, ten calls of each at a time."""
   for one_step in steps:
     seconds(one_step, 5)
   times = [seconds(one_step, 10) for _ in range(repeats) for one_step in steps]
-  times = [np.concatenate(times[i::2]) for i in (0, 1)]
-  ratio = np.median(times[1]) / np.median(times[0])
-  print(f'step, batch 64, {m or "all"} rows sampled: n={small} {spread(times[0])}, '
-        f'n={large} {spread(times[1])}, ratio {ratio:.3f}')
+  return [sum(times[i::len(steps)], []) for i in range(len(steps))]
 
 
-def main():
-  parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--repeats', type=int, default=3)
-  arguments = parser.parse_args()
-  for c in (4, 8, 16):
-    time_dcc(59_000, 2_000, c, arguments.repeats)
-  for m in (2_000, 0):
-    time_steps(10_000, 1_000_000, m, 10 * arguments.repeats)
+def step_rows():
+  """A training step at growing n, and by pmap on one device against plain jit."""
+  sizes = (10**4, 10**5, 10**6)
+  times = in_turns([make_step(n, 2_000) for n in sizes])
+  grown = [table.row(f'step, batch 64, n={n:.0e}, against n=1e+04', own, times[0], 0.9)
+           for n, own in zip(sizes[1:], times[1:])]
+  mapped, plain = in_turns([make_step(10**4, 2_000), make_step(10**4, 2_000, OneDevice)])
+  return [*grown, table.row('step by pmap on one device, against jit', mapped, plain, 0.95)]
+
+
+def rows() -> list[dict]:
+  """All of them."""
+  return [*map(update_row, (4, 8, 16)), *scaling_rows(), products_row(), *step_rows()]
 
 
 if __name__ == '__main__':
-  main()
+  print(table.text(rows()))

@@ -6,16 +6,15 @@ Loops are timed on a few queries and scaled to all. At a million rows ours is sc
 which leaves out that equal codes among more queries are ranked once.
 """
 
-import argparse
 import json
 import pathlib
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
+import table
 
 from mah_jax.evaluation import metrics
 
@@ -97,15 +96,6 @@ def check(case: tuple[np.ndarray, ...], other: Callable[..., np.ndarray]) -> Non
   assert ours['map_low'] - 1e-9 <= found <= ours['map_high'] + 1e-9, (ours, found)
 
 
-def row(work: str, ours: list, other: list, goal: float, note: str) -> dict:
-  """One line of the table: medians, the median of the ratios, and their spread in the note."""
-  ratios = [b / a for a, b in zip(ours, other, strict=True)]
-  return {'work': work, 'ours_s': statistics.median(ours), 'other_s': statistics.median(other),
-          'ratio': statistics.median(ratios), 'goal': goal, 'repeats': len(ratios),
-          'note': f'ratios {min(ratios):.1f} to {max(ratios):.1f}, ours {min(ours):.3f} to '
-                  f'{max(ours):.3f} s; {note}'}
-
-
 def cifar_row(kind: str, repeats: int, q: int = 1000, n: int = 59_000, part: int = 8) -> dict:
   """The size of CIFAR-10's protocol, three code lengths together."""
   cases = [make_case(kind, q, n, c) for c in LENGTHS]
@@ -115,7 +105,7 @@ def cifar_row(kind: str, repeats: int, q: int = 1000, n: int = 59_000, part: int
   for _ in range(repeats):  # in turns, so that a busy machine slows both
     ours.append(sum(seconds(metrics.evaluate, *case) for case in cases))
     other.append(sum(seconds(loop_scores, *first(case, part)) for case in cases) * q / part)
-  return row(f'{q} x {n} rows, {kind} codes, bits {LENGTHS}', ours, other, 1000,
+  return table.row(f'scores, {q} x {n} rows, {kind} codes, bits {LENGTHS}', ours, other, 1000,
              'a loop with an argsort per query and score')
 
 
@@ -131,7 +121,7 @@ def million_rows(
     ours.append(seconds(metrics.evaluate, *case) * q / part)
     for name, kind in ('default', None), ('stable', 'stable'):
       others[name].append(seconds(blocked_scores, *few, kind=kind) * q / 8)
-  return [row(f'{q} x {n} rows, random codes, 16 bits', ours, other, 100,
+  return [table.row(f'scores, {q} x {n} rows, random codes, 16 bits', ours, other, 100,
               f'blocked popcount and {name} argsort; our process peaks at {peaks[0]:.0f} MB '
               f'with {part} queries, {peaks[1]:.0f} MB with {4 * part}')
           for name, other in others.items()]
@@ -139,33 +129,22 @@ def million_rows(
 
 def peak_megabytes(q: int, n: int) -> float:
   """Peak memory of a fresh process that makes the data and evaluates them."""
-  child = subprocess.run([sys.executable, __file__, '--child', str(q), str(n)], check=True,
+  child = subprocess.run([sys.executable, __file__, str(q), str(n)], check=True,
                          capture_output=True, text=True)
   return json.loads(child.stdout)
 
 
 def rows(repeats: int = 5) -> list[dict]:
-  """All measurements: work, ours_s, other_s, ratio, goal, repeats, note."""
+  """All measurements."""
   return [*(cifar_row(kind, repeats) for kind in ('random', 'realistic')),
           *million_rows(repeats)]
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--repeats', type=int, default=5)
-  parser.add_argument('--child', type=int, nargs=2, help=argparse.SUPPRESS)
-  arguments = parser.parse_args()
-  if arguments.child:
-    metrics.evaluate(*make_case('random', *arguments.child, 16))
+if __name__ == '__main__':
+  if sys.argv[1:]:  # the child of peak_megabytes
+    metrics.evaluate(*make_case('random', int(sys.argv[1]), int(sys.argv[2]), 16))
     # Not getrusage: its peak of a child begins with that of the parent.
     status = pathlib.Path('/proc/self/status').read_text()
     print(int(status.split('VmHWM:')[1].split()[0]) / 1024)
-    return
-  print(f'{"work":<52} {"ours":>9} {"other":>9} {"ratio":>7} {"goal":>5}')
-  for line in rows(arguments.repeats):
-    print(f'{line["work"]:<52} {line["ours_s"]:>7.2f} s {line["other_s"]:>7.1f} s '
-          f'{line["ratio"]:>7.1f} {line["goal"]:>5}  ({line["note"]})', flush=True)
-
-
-if __name__ == '__main__':
-  main()
+  else:
+    print(table.text(rows()))

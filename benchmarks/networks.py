@@ -11,8 +11,9 @@ import functools
 import importlib.util
 import multiprocessing
 import os
-import statistics
 import time
+
+import table
 
 THREADS = 2
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
@@ -33,8 +34,10 @@ def make_ours(network, width, mode, batch, pixels):
   import jax.numpy as jnp
   import optax
 
+  from mah_jax import compiling
   from mah_jax.models import compact
   from mah_jax.models import resnet
+  compiling.prepare()
   model = compact.Compact(width) if network == 'compact' else resnet.ResNet()
   images = jax.random.normal(jax.random.key(0), (batch, pixels, pixels, 3))
   init = jax.jit(functools.partial(model.init, train=False))
@@ -132,30 +135,19 @@ def time_both(work, repeats):
 
 
 def measure(network, width, mode, batch, pixels, goal, repeats) -> dict:
-  """One line of `WORK`; ratio is PyTorch's time over ours, the median of the turns."""
+  """One line of `WORK`."""
   ours, other = time_both((network, width, mode, batch, pixels), repeats)
-  ratios = sorted(b / a for a, b in zip(ours, other))
-  return {
-      'work': f'{network}{f" {width}" if width else ""} {mode}, {batch} x {pixels} px',
-      'ours_s': statistics.median(ours), 'other_s': statistics.median(other),
-      'ratio': statistics.median(ratios), 'goal': goal, 'repeats': repeats,
-      'note': f'single turns {ratios[0]:.2f} to {ratios[-1]:.2f}'}
+  work = f'{network}{f" {width}" if width else ""} {mode}, {batch} x {pixels} px'
+  return table.row(work, ours, other, goal, 'PyTorch')
 
 
 def rows() -> list[dict]:
-  """All lines of `WORK`, measured."""
+  """All lines of `WORK`, measured; none without PyTorch."""
+  if importlib.util.find_spec('torch') is None:
+    print('Networks are skipped: PyTorch is missing; pip install -r requirements-bench.txt.')
+    return []
   return [measure(*line) for line in WORK]
 
 
-def main() -> None:
-  if importlib.util.find_spec('torch') is None:
-    print('Skipped: PyTorch is missing; pip install -r requirements-bench.txt adds it.')
-    return
-  for row in (measure(*line) for line in WORK):
-    print(f'{row["work"]:30} ours {row["ours_s"]:7.3f} s  PyTorch {row["other_s"]:7.3f} s  '
-          f'ratio {row["ratio"]:.2f} (goal {row["goal"]})  {row["repeats"]} turns, '
-          f'{row["note"]}', flush=True)
-
-
 if __name__ == '__main__':
-  main()
+  print(table.text(rows()))

@@ -63,6 +63,9 @@ class Config:
   normalize: str = _flag('imagenet', 'Pixel mean and deviation: those of ImageNet or of the '
                          'dataset; --pretrained weights bring their own instead.',
                          ('imagenet', 'dataset'))
+  precision: str = _flag('float32', 'Type that the network is computed in; bf16 is faster on GPUs. '
+                         'Parameters, statistics and losses are float32 either way.',
+                         ('float32', 'bf16'))
   resident_mb: int = _flag(1024, 'Photographs of a set that has at most so many megabytes when '
                            'decoded are kept on the devices; larger sets stream from disk.')
   augment: str = _flag('none', 'Random changes of training images.',

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -19,6 +20,7 @@ from mah_jax.data import stream
 from mah_jax.train import step as step_lib
 
 MEGABYTE = 2**20
+DTYPES = {'float32': jnp.float32, 'bf16': jnp.bfloat16}
 CHANNELS = 3  # that photographs are decoded to
 
 
@@ -38,7 +40,7 @@ class Encoder:
                    'channels': pixels.channels}
     self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
     self._devices = devices
-    self._encode = step_lib.make_encode(devices, module, self.prepare)
+    self._encode = step_lib.make_encode(devices, module, self.prepare, DTYPES[config.precision])
 
   def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
     """Brings images to the devices: at once where they are few, else batch by batch."""

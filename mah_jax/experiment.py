@@ -51,7 +51,8 @@ class Experiment:
         drop_rounds=config.lr_drop_rounds, turns=self.method.turns,
         steps_per_turn=self.plan.steps_per_epoch)
     self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
-    self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss)
+    self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
+                                               encoder_lib.DTYPES[config.precision])
     self._feed = self._encoder.feed(data.images)
 
   def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:

@@ -110,13 +110,22 @@ def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, imag
       memory=tuple(jnp.zeros((m, u.shape[1])) for u in outputs), key=key)
 
 
-def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Callable:
+def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array, dtype: jnp.dtype, **options):
+  """A network computed in `dtype`; its parameters, statistics and outputs are float32."""
+  params = jax.tree.map(lambda p: p.astype(dtype), variables['params'])
+  found = apply(variables | {'params': params}, x.astype(dtype), **options)
+  return jax.tree.map(lambda y: y.astype(jnp.float32), found)
+
+
+def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
+                    dtype: jnp.dtype = jnp.float32) -> Callable:
   """Compiles the training step.
 
   Args:
     devices: where it runs.
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
+    dtype: in which the network is computed; the loss is float32.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -131,9 +140,9 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Call
     count = jax.lax.psum(batch.valid.sum(), AXIS)
 
     def mean_loss(params):
-      outputs, changed = state.apply_fn(
-          {'params': params, 'batch_stats': state.batch_stats}, x, train=True,
-          mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
+      outputs, changed = _apply(
+          state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, dtype,
+          train=True, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
       # Every device sees and files every device's outputs, so that the state stays replicated.
       whole, position, valid = jax.lax.all_gather(
           (outputs, batch.position, batch.valid), AXIS, tiled=True)
@@ -153,14 +162,15 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable) -> Call
   return devices.pmap(step, (None, None, 0, 0), (None, None), donate=(0,))
 
 
-def make_encode(devices: Devices, network: nn.Module, prepare: Callable) -> Callable:
+def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
+                dtype: jnp.dtype = jnp.float32) -> Callable:
   """Compiles encode(variables, images [d, b, h, w, ch]) -> what the network gives, in numpy.
 
-  Each output [b, c] of the network becomes [d * b, c].
+  Each output [b, c] of the network becomes [d * b, c]. It is computed in `dtype`.
   """
 
   def forward(variables, images):
-    return network.apply(variables, prepare(images, None), train=False)
+    return _apply(network.apply, variables, prepare(images, None), dtype, train=False)
 
   mapped = devices.pmap(forward, (None, 0), 0)
 

@@ -1,0 +1,54 @@
+"""--precision=bf16: the network in bfloat16, everything that is kept or summed in float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import toy
+
+from mah_jax import encoder
+from mah_jax import experiment
+from mah_jax.train import step
+
+
+def _trained(monkeypatch, precision):
+  seen = []
+
+  class Backbone(toy.Backbone):
+    """The toy backbone, which tells what it is given."""
+
+    def __call__(self, images, train):
+      seen.append((images.dtype, train))
+      return super().__call__(images, train)
+
+  monkeypatch.setattr(experiment, 'backbone', lambda config: Backbone())
+  made = toy.make(precision=precision, augment='none', num_sampled=64, num_rounds=1)
+  pause, = toy.fit(made)
+  outputs = made.database_outputs(pause.state, np.arange(64))
+  return pause, outputs, seen
+
+
+def test_training_and_encoding_compute_in_it_and_keep_float32(monkeypatch):
+  pause, outputs, seen = _trained(monkeypatch, 'bf16')
+  assert {dtype for dtype, train in seen if train} == {jnp.dtype(jnp.bfloat16)}
+  assert (jnp.dtype(jnp.bfloat16), False) in seen
+  kept = pause.state.params, pause.state.batch_stats, pause.state.opt_state, pause.state.memory
+  assert {x.dtype for x in jax.tree.leaves(kept)} <= {np.dtype(np.float32), np.dtype(np.int32)}
+  assert {u.dtype for u in outputs} == {np.dtype(np.float32)}
+
+
+def test_it_agrees_with_float32_to_its_own_precision(monkeypatch):
+  (half, outputs, _), (full, expected, seen) = (
+      _trained(monkeypatch, precision) for precision in ('bf16', 'float32'))
+  assert {dtype for dtype, _ in seen} == {jnp.dtype(jnp.float32)}
+  assert half.metrics['loss'] != full.metrics['loss']
+  np.testing.assert_allclose(half.metrics['loss'], full.metrics['loss'], rtol=0.02)
+  for u, v in zip(outputs, expected):
+    np.testing.assert_allclose(u, v, atol=0.1)
+
+
+def test_float32_changes_nothing():
+  assert encoder.DTYPES['float32'] is jnp.float32
+  x, params = jnp.full((2, 3), 0.1), {'w': jnp.full(3, 0.3)}
+  found = step._apply(lambda variables, x: x @ variables['params']['w'], {'params': params}, x,
+                      jnp.float32)
+  np.testing.assert_array_equal(found, x @ params['w'])
