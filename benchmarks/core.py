@@ -97,6 +97,7 @@ def scaling_rows():
     ours, theirs = multiprocessing.get_context('spawn').Pipe()
     child = multiprocessing.get_context('spawn').Process(target=update_in_child, args=(n, theirs))
     child.start()
+    theirs.close()  # so that a child that dies ends the wait for it
     found[n] = ours.recv()
     child.join()
   smallest = found[10**5][0]

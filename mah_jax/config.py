@@ -12,6 +12,7 @@ from mah_jax import errors
 
 DEEP = ('mah', 'adsh', 'dpsh', 'drsch', 'daph', 'classifier')  # methods that train a network
 SHALLOW = ('lsh', 'itq', 'sdh', 'ksh', 'lfh', 'cosdish')  # methods that fit fixed features
+TRUNCATES = ('drsch',)  # those whose shorter codes are parts of the longest
 ONE_LENGTH = ('adsh', 'dpsh', 'daph')  # deep methods whose network has one code length
 
 
@@ -63,8 +64,8 @@ class Config:
   normalize: str = _flag('imagenet', 'Pixel mean and deviation: those of ImageNet or of the '
                          'dataset; --pretrained weights bring their own instead.',
                          ('imagenet', 'dataset'))
-  precision: str = _flag('float32', 'Type that the network is computed in; bf16 is faster on GPUs. '
-                         'Parameters, statistics and losses are float32 either way.',
+  precision: str = _flag('float32', 'Type that backbones are computed in; bf16 is for GPUs. '
+                         'Parameters, statistics, heads and losses are float32 either way.',
                          ('float32', 'bf16'))
   resident_mb: int = _flag(1024, 'Photographs of a set that has at most so many megabytes when '
                            'decoded are kept on the devices; larger sets stream from disk.')
@@ -75,30 +76,31 @@ class Config:
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
   head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'mah: weight of each head\'s loss '
                                           '(alpha, beta, 1 of Eq. 7).')
-  gamma: float = _flag(200.0, 'Weight of the quantization loss (gamma of Eq. 7).')
-  similarity: str = _flag('balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S '
-                          'sums to zero; signed is -1, the paper\'s text.', ('balanced', 'signed'))
-  code_init: str = _flag('zeros', 'Database codes B before training: zeros, random signs, or a '
-                         'codebook of well-separated codewords, one per class.',
+  gamma: float = _flag(200.0, 'mah, adsh: weight of the quantization loss (gamma of Eq. 7).')
+  similarity: str = _flag('balanced', 'mah, adsh: value of S for dissimilar pairs: balanced is -r, '
+                          'so that S sums to zero; signed is -1, the paper\'s text.',
+                          ('balanced', 'signed'))
+  code_init: str = _flag('zeros', 'mah, adsh: database codes B before training: zeros, random '
+                         'signs, or a codebook of well-separated codewords, one per class.',
                          ('zeros', 'random', 'codebook'))
   hold_codes_rounds: int = _flag(0, 'Rounds at the start in which the codes B stay as they are.')
   code_update: str = _flag('round', 'When B is updated: after each round (authors) or after each '
                            'epoch (Algorithm 1).', ('round', 'epoch'))
   code_embeddings: str = _flag('training', 'Outputs H in the update of B: as seen while training '
                                '(authors) or computed afresh (paper).', ('training', 'fresh'))
-  dcc_sweeps: int = _flag(1, 'Passes over the bits in one update of B.')
-  num_rounds: int = _flag(41, 'Rounds, each with newly sampled rows (K).')
+  dcc_sweeps: int = _flag(1, 'mah, adsh: passes over the bits in one update of B.')
+  num_rounds: int = _flag(41, 'Rounds (K).')
   epochs_per_round: int = _flag(3, 'Passes over the sampled rows in a round (T).')
-  num_sampled: int = _flag(2000, 'Database rows sampled (m = |Omega|), anew in each round by mah '
-                           'and adsh, once by the others; 0 takes all.')
+  num_sampled: int = _flag(2000, 'Database rows sampled (m = |Omega|), anew in each round by mah, '
+                           'adsh and classifier, once by the others; 0 takes all.')
   shuffle: bool = _flag(False, 'Draw a new order of the sampled rows for each epoch.')
   batch_size: int = _flag(64, 'Images per step, over all devices (M).')
-  learning_rate: float = _flag(1e-3, 'Learning rate (eta).')
+  learning_rate: float = _flag(1e-3, 'Learning rate.')
   momentum: float = _flag(0.0, 'Momentum of SGD.')
   weight_decay: float = _flag(5e-4, 'Weight decay, on every parameter.')
   lr_drop_rounds: tuple[int, ...] = _flag((10, 20, 30, 40, 50), 'The learning rate is divided by '
                                           'ten after each of these rounds (counted from 0).')
-  eta: float = _flag(50.0, 'dpsh: weight of the quantization loss.')
+  eta: float = _flag(50.0, 'dpsh: weight of the quantization loss (its eta).')
   margin: float = _flag(5.0, 'drsch: by how much a dissimilar image must be farther than a similar '
                         'one.')
   laplacian: float = _flag(1e-3, 'drsch: weight of the Laplacian term.')
@@ -174,12 +176,17 @@ class Config:
       raise errors.UsageError(f'--crop={self.crop} must be from 0.1 to 1.')
     if not 0 <= self.momentum < 1:
       raise errors.UsageError(f'--momentum={self.momentum} must be from 0 to below 1.')
-    if not self.learning_rate > 0 or min(self.head_weights) < 0 or max(self.head_weights) == 0:
+    weights = self.head_weights
+    if not self.learning_rate > 0 or min(weights, default=1) < 0 or max(weights, default=1) == 0:
       raise errors.UsageError('--learning_rate must be above 0 and --head_weights at least 0, '
                               'not all of them 0.')
-    if self.hold_codes_rounds and self.code_init == 'zeros':
+    if self.hold_codes_rounds and self.code_init == 'zeros' and self.method in ('mah', 'adsh'):
       raise errors.UsageError('--hold_codes_rounds needs codes worth holding: use it with '
                               '--code_init=codebook or random.')
+
+  def sample_size(self, n: int) -> int:
+    """Rows that are sampled of a database of n rows."""
+    return min(self.num_sampled or n, n)
 
   def _check_at_least(self, least: int, *names: str):
     for name in names:
@@ -194,8 +201,12 @@ FREE_FIELDS = ('mode', 'data_dir', 'workdir', 'images', 'output', 'resident_mb',
 
 def differences(config: Config, saved: dict[str, Any]) -> list[str]:
   """Fields in which a saved run differs from this one, each as '--name=now (was then)'."""
-  free = FREE_FIELDS + (() if config.mode == 'train' else ('batch_size',))
   before = to_json(Config()) | saved  # a flag that is newer than the run has its default
+  free = FREE_FIELDS
+  if config.mode != 'train':
+    free += ('batch_size', 'towers')
+    if config.method in TRUNCATES and before['code_lengths'][-1] == config.code_lengths[-1]:
+      free += ('code_lengths',)
   return [f'--{name}={text(value)} (was {text(before[name])})'
           for name, value in to_json(config).items()
           if name not in free and before[name] != value]

@@ -62,6 +62,8 @@ def _encode(config):
     for c, head in zip(config.code_lengths, experiment.binary(embeddings(outputs))):
       runfolder.write(output / f'{name}_{c}.npy',
                       runfolder.npy(np.packbits(head[good] > 0, axis=1)))
+  for c, weights in zip(config.code_lengths, method.bit_weights(outputs) or ()):
+    runfolder.write(output / f'bit_weights_{c}.npy', runfolder.npy(weights))
   runfolder.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
   runfolder.write_text(output / SKIPPED,
                        ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))

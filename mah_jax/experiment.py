@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -39,7 +40,7 @@ class Experiment:
     n = len(self.labels)
     self.plan = loop.Plan(
         num_rows=n, num_rounds=config.num_rounds, epochs_per_round=config.epochs_per_round,
-        batch_size=config.batch_size, num_sampled=min(config.num_sampled or n, n),
+        batch_size=config.batch_size, num_sampled=config.sample_size(n),
         shuffle=config.shuffle, code_update=config.code_update,
         code_embeddings=config.code_embeddings, hold_codes_rounds=config.hold_codes_rounds)
     self.method = methods.DEEP[config.method](config, self.labels)
@@ -67,7 +68,7 @@ class Experiment:
         init_key=jax.random.fold_in(self.key, loop.INIT))
     for name, start in (backbone or {}).items():
       state = state.replace(**{name: {
-          part: start if part in BACKBONES else own
+          part: jax.tree.map(jnp.copy, start) if part in BACKBONES else own
           for part, own in getattr(state, name).items()}})
     return self.devices.replicate(state)
 

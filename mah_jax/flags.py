@@ -24,19 +24,21 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   Later values win. Modes other than train take the flags of the run in --workdir first. Raises
   errors.UsageError for anything that cannot be read.
   """
-  config = _parse(arguments or [f'--flagfile={QUICKSTART}'])
-  if config.mode != 'train':
-    saved = config_lib.saved_flags(config.workdir) or {}
+  arguments = list(arguments) or [f'--flagfile={QUICKSTART}']
+  values = _parse(arguments)
+  if values.mode != 'train':
+    saved = config_lib.saved_flags(values.workdir) or {}
     unknown = saved.keys() - {field.name for field in dataclasses.fields(config_lib.Config)}
     if unknown:
-      raise errors.InputError(f'The run in {config.workdir} has flags that this version does '
+      raise errors.InputError(f'The run in {values.workdir} has flags that this version does '
                               f'not know: {", ".join(sorted(unknown))}.')
-    config = _parse([f'--{name}={config_lib.text(value)}' for name, value in saved.items()] +
-                    list(arguments))
-  return config
+    values = _parse([f'--{name}={config_lib.text(value)}' for name, value in saved.items()] +
+                    arguments)
+  return config_lib.Config(**{field.name: _read(field, values[field.name].value)
+                              for field in dataclasses.fields(config_lib.Config)})
 
 
-def _parse(arguments: Sequence[str]) -> config_lib.Config:
+def _parse(arguments: Sequence[str]) -> flags.FlagValues:
   values = flags.FlagValues()
   for field in dataclasses.fields(config_lib.Config):
     _define(field, values)
@@ -46,8 +48,7 @@ def _parse(arguments: Sequence[str]) -> config_lib.Config:
     raise errors.UsageError(f'{str(error).rstrip(" .")} (--help lists all flags)') from error
   if rest:
     raise errors.UsageError(f'"{rest[0]}" is not a flag: write --name=value.')
-  return config_lib.Config(**{field.name: _read(field, values[field.name].value)
-                   for field in dataclasses.fields(config_lib.Config)})
+  return values
 
 
 def _define(field: dataclasses.Field, values: flags.FlagValues):

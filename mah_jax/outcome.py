@@ -76,11 +76,14 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
   for c, own in zip(config.code_lengths, codes):
     folder.write_codes(f'queries_{c}', own.queries)
     folder.write_codes(f'database_{c}', own.database)
+    if own.weights is not None:
+      folder.write_codes(f'bit_weights_{c}', own.weights)
   labels = data.labels[split.queries], data.labels[split.database]
   folder.write_codes('query_labels', labels[0])
   folder.write_codes('database_labels', labels[1])
   results = {
-      'method': config.method, 'heads': config.heads, 'dataset': config.dataset,
+      'method': config.method, 'heads': config.heads if config.method == 'mah' else None,
+      'dataset': config.dataset,
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
                    'database': len(split.database),
                    'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},

@@ -43,6 +43,11 @@ def group_rows(labels: Array) -> Groups:
   return Groups(of_row.astype(np.int32), related, related @ counts)
 
 
+def share_label(related: Array, sets: Array, other_sets: Array) -> Array:
+  """Whether rows of one kind share a label with rows of another: [g, g], [b], [m] -> [b, m]."""
+  return related[sets[:, None], other_sets]
+
+
 def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> float:
   """The r in S_ij = -r for a dissimilar pair; S_ij = 1 for a similar one.
 

@@ -196,6 +196,7 @@ def test_a_shallow_run_averages_seeds_and_writes_its_folder(tmp_path, capsys):
     (['--method=adsh', '--code_lengths=4,8'], 'one of --code_lengths=4,8'),
     (['--method=dpsh', '--code_lengths=8', '--eta=-1'], '--eta=-1'),
     (['--method=drsch', '--margin=nan'], '--margin=nan'),
+    (['--method=mah', '--head_weights='], '--head_weights='),
     (['--method=daph', '--code_lengths=8', '--towers=three'], 'three'),
 ])
 def test_wrong_use_gives_one_sentence(flags, words, tmp_path, capsys):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import toy
 
-from mah_jax import encoder
 from mah_jax import experiment
 from mah_jax.train import step
 
@@ -46,9 +45,23 @@ def test_it_agrees_with_float32_to_its_own_precision(monkeypatch):
     np.testing.assert_allclose(u, v, atol=0.1)
 
 
-def test_float32_changes_nothing():
-  assert encoder.DTYPES['float32'] is jnp.float32
-  x, params = jnp.full((2, 3), 0.1), {'w': jnp.full(3, 0.3)}
-  found = step._apply(lambda variables, x: x @ variables['params']['w'], {'params': params}, x,
-                      jnp.float32)
-  np.testing.assert_array_equal(found, x @ params['w'])
+def test_heads_stay_float32(monkeypatch):
+  """DRSCH orders its bits by learned weights, which bfloat16 would make equal."""
+  monkeypatch.setattr(experiment, 'backbone', lambda config: toy.Backbone())
+  made = toy.make(method='drsch', precision='bf16', num_sampled=64)
+  state = made.new_state()
+  weights = np.linspace(0.99, 1.01, 5).astype(np.float32)
+  params = state.params | {'heads': state.params['heads'] | {'weights': weights}}
+  outputs = made.database_outputs(state.replace(params=params), np.arange(3))
+  np.testing.assert_array_equal(outputs[1][0], weights)
+
+
+def test_features_of_a_backbone_alone_are_computed_in_it():
+  seen = []
+
+  def apply(variables, x):
+    seen.extend((variables['params']['conv'].dtype, x.dtype))
+    return x
+
+  found = step._apply(apply, {'params': {'conv': jnp.ones(3)}}, jnp.ones(2), jnp.bfloat16)
+  assert seen == [jnp.bfloat16] * 2 and found.dtype == jnp.float32

@@ -51,13 +51,33 @@ def test_a_method_run_in_two_ways_has_two_rows(tmp_path, capsys):
       'mah --heads=flat', 'mah --heads=cascaded']
 
 
+def test_groups_of_lengths_and_weights_of_heads_make_other_runs(tmp_path, capsys):
+  folders = [_run(tmp_path / 'a', {'4': 0.5, '8': 0.6}),
+             _run(tmp_path / 'b', {'8': 0.9, '12': 0.9}),
+             _run(tmp_path / 'c', {'4': 0.7, '8': 0.6}, head_weights=[2.0, 1.0])]
+  assert report.main(folders) == 0
+  rows = _rows(capsys.readouterr().out)[2:]
+  assert len(rows) == 3 and all('+-' not in cell for row in rows for cell in row)
+  assert 'mah --code_lengths=8,12 --head_weights=1,1' in [row[0] for row in rows]
+
+
+@pytest.mark.parametrize('deviation', [None, 0.1])
+def test_equal_seeds_and_averages_of_averages_are_refused(deviation, tmp_path, capsys):
+  folders = [_run(tmp_path / name, {'4': 0.5}, method='itq', deviation=deviation) for name in 'ab']
+  assert report.main(folders) == 2
+  assert 'the same seeds' in capsys.readouterr().err
+
+
 def test_runs_on_different_queries_are_refused(tmp_path, capsys):
   folders = [_run(tmp_path / 'a', {'4': 0.5}), _run(tmp_path / 'b', {'4': 0.7}, protocol='q' * 64)]
   assert report.main(folders) == 2
   assert 'cannot be compared' in capsys.readouterr().err
 
 
-@pytest.mark.parametrize('content', [None, '{', '{"dataset": 3}', '[]'])
+@pytest.mark.parametrize('content', [
+    None, '{', '{"dataset": 3}', '[]',
+    '{"dataset": "d", "metrics": {}, "seeds": [0], "protocol": {"id": "p"}}',
+    '{"dataset": "d", "metrics": [], "seeds": [0], "protocol": {"id": "p"}}'])
 def test_a_folder_without_results_is_named(content, tmp_path, capsys):
   folder = _run(tmp_path / 'a', {'4': 0.5})
   if content is None:

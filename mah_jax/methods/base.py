@@ -80,7 +80,7 @@ class DeepMethod(NamedTuple):
   init_codes: () -> codes before training, whatever the method solves for beside the network.
   update_codes: (codes, memory ([m, w], ...), sampled rows [m], over_rows) -> codes.
     `over_rows(function, rows, rest)` applies function(rows, *rest) to parts of the rows on
-    all devices.
+    all devices. None where codes never change.
   learned: (codes) -> the database's, ([n, c] int8, ...), or None where it must be encoded.
   query_embeddings, database_embeddings: (outputs) -> what the signs are taken of, ([b, c], ...).
   bit_weights: (outputs) -> weight of each bit, ([c], ...), or None.
@@ -93,7 +93,7 @@ class DeepMethod(NamedTuple):
   targets: Callable[..., Any]
   loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
   init_codes: Callable[[], Codes] = tuple
-  update_codes: Callable[..., Codes] = lambda codes, *_: codes
+  update_codes: Callable[..., Codes] | None = None
   learned: Callable[[Codes], Codes | None] = lambda codes: None
   query_embeddings: Callable[[Any], Codes] = same
   database_embeddings: Callable[[Any], Codes] = same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,4 +49,5 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
 
 def cross_entropy(logits: jax.Array, wanted: jax.Array) -> jax.Array:
   """Cross entropy of each row with the wanted shares of its labels. [b, L], [b, L] -> [b]."""
+  chex.assert_equal_shape([logits, wanted])
   return -jnp.sum(wanted * jax.nn.log_softmax(logits), axis=1)

@@ -41,8 +41,9 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
     + beta (|mean_i u_i|^2 + |mean_i z_i|^2),   t_ij = u_i . z_j / 2,
 
   which is the published sum divided by its m^2 pairs, but for the term of lambda, which is a
-  mean in itself. In an epoch one tower moves: j runs over all rows, i and the sums of the last
-  two terms over the batch. Since |z| < 1, h keeps its random signs where gamma >= alpha.
+  mean in itself. In an epoch the parameters of one tower move, while the running statistics of
+  both do: j runs over all rows, i and the sums of the last two terms over the batch. Since
+  |z| < 1, h keeps its random signs where gamma >= alpha.
   """
   n = len(labels)
   groups = similarity.group_rows(labels)
@@ -54,8 +55,8 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
 
   def init_codes():
     rng = np.random.default_rng(config.seed)
-    m = min(config.num_sampled or n, n)
-    return tuple(rng.choice(np.array([-1, 1], np.int8), (m, c)) for _ in TURNS)
+    shape = config.sample_size(n), c
+    return tuple(rng.choice(np.array([-1, 1], np.int8), shape) for _ in TURNS)
 
   def targets(codes, sampled, epoch):
     turn = epoch % len(TURNS)
@@ -67,7 +68,8 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
   def loss(outputs, targets, seen):
     (turn, own), = targets.items()
     moving, resting = outputs[turn], seen.memory[1 - turn]  # [b, c], [m, c]
-    similar = own.related[own.of_row[seen.position]][:, own.of_row]  # [b, m]
+    similar = similarity.share_label(
+        own.related, own.of_row[seen.position], own.of_row)  # [b, m]
     correlation, mean = batch_moments(seen.batch[turn], seen.batch_valid)
     terms = {
         'likelihood': losses.pair_loss(moving, resting, similar),

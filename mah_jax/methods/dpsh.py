@@ -44,7 +44,8 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
 
   def loss(outputs, targets, seen):
     (u,), (memory,) = outputs, seen.memory
-    similar = targets.related[targets.of_row[seen.position]][:, targets.of_row]  # [b, m]
+    similar = similarity.share_label(
+        targets.related, targets.of_row[seen.position], targets.of_row)  # [b, m]
     likelihood = losses.pair_loss(u, memory, similar)
     quantization = config.eta / len(memory) * losses.quantization_loss(
         u, jax.lax.stop_gradient(discrete.sign(u)))

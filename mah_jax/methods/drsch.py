@@ -17,12 +17,13 @@ from mah_jax.methods import base
 from mah_jax.models import drsch
 from mah_jax.models import heads
 
-# All as in the authors' release.
+# As in the authors' release, unless said otherwise.
 STEEPNESS = 5.0         # kappa at the start
 STEEPNESS_GROWTH = 1.1  # kappa is multiplied by this in each period
 MARGIN_GROWTH = 0.1     # and this is added to the margin
 PERIOD = 10_000         # training steps
 SIMILAR, DISSIMILAR = 1.0, 1e-3  # W_ij of the Laplacian
+ANCHORS = 16            # whose triplets are in memory at once; ours
 
 
 def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
@@ -39,7 +40,8 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
   def loss(outputs, targets, seen):
     set_of, related = targets
     distance = pairwise_distance(relax(*outputs, seen.step), relax(*seen.batch, seen.step))
-    similar = related[set_of[seen.position][:, None], set_of[seen.batch_position]]  # [b, B]
+    similar = similarity.share_label(
+        related, set_of[seen.position], set_of[seen.batch_position])  # [b, B]
     # An image is no pair of itself; a repeated row has the place of the one it repeats.
     other = seen.batch_valid * (seen.position[:, None] != seen.batch_position)
     margin = config.margin + MARGIN_GROWTH * (seen.step // PERIOD)
@@ -91,9 +93,15 @@ def triplet_loss(distance: jax.Array, positive: jax.Array, negative: jax.Array,
     [b]; 0 for an anchor without a triplet.
   """
   chex.assert_equal_shape([distance, positive, negative])
-  hinge = jax.nn.relu(margin + distance[:, :, None] - distance[:, None])  # [b, B, B]
-  total = jnp.sum(hinge * positive[:, :, None] * negative[:, None], axis=(1, 2))
-  return total / jnp.maximum(positive.sum(axis=1) * negative.sum(axis=1), 1.0)
+
+  @jax.checkpoint
+  def of_anchor(anchor):
+    distance, positive, negative = anchor  # [B] each
+    hinge = jax.nn.relu(margin + distance[:, None] - distance)  # [B, B]
+    return positive @ hinge @ negative / jnp.maximum(positive.sum() * negative.sum(), 1.0)
+
+  # A few at a time: all anchors at once would take B^3 numbers.
+  return jax.lax.map(of_anchor, (distance, positive, negative), batch_size=ANCHORS)
 
 
 def laplacian_loss(distance: jax.Array, similar: jax.Array, valid: jax.Array) -> jax.Array:

@@ -144,7 +144,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
       if stop:
         break
     epoch_finished = step == (epoch + 1) * plan.steps_per_epoch
-    if epoch_finished and plan.updates_codes(r, t):
+    if epoch_finished and method.update_codes and plan.updates_codes(r, t):
       memory = encode(state, sampled) if plan.code_embeddings == 'fresh' else state.memory
       state = state.replace(codes=method.update_codes(
           state.codes, memory, sampled, devices.over_rows))

@@ -111,8 +111,11 @@ def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, imag
 
 
 def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array, dtype: jnp.dtype, **options):
-  """A network computed in `dtype`; its parameters, statistics and outputs are float32."""
-  params = jax.tree.map(lambda p: p.astype(dtype), variables['params'])
+  """A network, its backbones computed in `dtype`; all that is kept of them is float32."""
+  params = dict(variables['params'])
+  backbones = [name for name in params if 'backbone' in name]
+  for name in backbones or params:  # the network may itself be a backbone
+    params[name] = jax.tree.map(lambda p: p.astype(dtype), params[name])
   found = apply(variables | {'params': params}, x.astype(dtype), **options)
   return jax.tree.map(lambda y: y.astype(jnp.float32), found)
 
@@ -125,7 +128,7 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     devices: where it runs.
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
-    dtype: in which the network is computed; the loss is float32.
+    dtype: in which backbones are computed; heads and loss are float32.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
