@@ -4,8 +4,10 @@ import json
 
 import image_files
 import numpy as np
+import pytest
 
 from mah_jax import main
+from mah_jax.evaluation import metrics
 
 TINY = ['--dataset=digits', '--backbone=compact', '--width=4', '--image_size=0', '--crop=1.0',
         '--normalize=dataset', '--batch_size=64', '--num_rounds=1', '--epochs_per_round=2',
@@ -23,8 +25,15 @@ def test_a_drsch_run_is_cut_to_other_lengths_and_encodes(tmp_path, capsys):
   assert main.main([*TINY, '--method=drsch', '--code_lengths=4,8', f'--workdir={workdir}']) == 0
   before = _results(workdir)
   assert 'weighted' in capsys.readouterr().out
-  weights = np.load(workdir / 'codes' / 'bit_weights_8.npy')
+  queries, database, weights, *labels = (
+      np.load(workdir / 'codes' / f'{name}.npy') for name in (
+          'queries_8', 'database_8', 'bit_weights_8', 'query_labels', 'database_labels'))
   assert np.all(np.diff(weights) <= 0) and len(weights) == 8
+  plain, weighted = (metrics.evaluate(queries, database, *labels, weights=w)
+                     for w in (None, weights))
+  assert before['metrics']['8']['encoded'] == pytest.approx(plain)
+  assert before['metrics']['8']['weighted'] == pytest.approx(weighted)
+  assert plain['map'] != weighted['map']
   evaluate = ['--mode=evaluate', f'--workdir={workdir}', '--num_devices=1']
   assert main.main([*evaluate, '--code_lengths=4,6,8']) == 0
   after = _results(workdir)
@@ -41,8 +50,14 @@ def test_a_daph_run_starts_from_another_and_is_scored_both_ways(tmp_path):
   daph = [*TINY, '--method=daph', '--code_lengths=6']
   assert main.main([*TINY, '--method=adsh', '--code_lengths=6', f'--workdir={first}']) == 0
   assert main.main([*daph, f'--pretrained={first}', f'--workdir={second}']) == 0
-  one = _results(second)['metrics']['6']['encoded']
+
+  def codes():
+    return {name: np.load(second / 'codes' / f'{name}_6.npy') for name in ('queries', 'database')}
+
+  first, scores = codes(), _results(second)['metrics']['6']['encoded']
   for towers, same in (('symmetric', False), ('asymmetric', True)):
     assert main.main(['--mode=evaluate', f'--towers={towers}', f'--workdir={second}',
                       '--num_devices=1']) == 0
-    assert (_results(second)['metrics']['6']['encoded'] == one) == same
+    assert (_results(second)['metrics']['6']['encoded'] == scores) == same
+    assert np.array_equal(codes()['queries'], first['queries']) == same
+    np.testing.assert_array_equal(codes()['database'], first['database'])

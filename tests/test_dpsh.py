@@ -7,7 +7,6 @@ import pytest
 import reference
 import toy
 
-from mah_jax import experiment
 from mah_jax import losses
 from mah_jax.methods import dpsh
 
@@ -69,14 +68,3 @@ def test_gradient_goes_through_the_batch_alone():
   t = 0.5 * u[:5].astype(float) @ u.T.astype(float)
   expected = (1 / (1 + np.exp(-t)) - similar) @ u.astype(float) / 2 / len(u)
   np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6)
-
-
-def test_the_training_set_stays(monkeypatch):
-  monkeypatch.setattr(experiment, 'backbone', lambda config: toy.Backbone())
-  made = toy.make(method='dpsh', code_lengths=(4,), num_sampled=100, num_rounds=2)
-  feed, rows = made.feed_database, []
-  made.feed_database = lambda batches: feed(rows.append(row) or row for row in batches)
-  toy.fit(made)
-  steps = made.plan.steps_per_round
-  assert len(rows) == 2 * steps
-  assert set(np.concatenate(rows[:steps])) == set(np.concatenate(rows[steps:]))

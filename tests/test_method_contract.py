@@ -37,6 +37,7 @@ CASES = {
     'cosdish': ({'code_lengths': (3, 8), 'columns': 64}, 0.8),
 }
 LEARNS = {'mah', 'adsh', 'classifier', 'sdh', 'lfh', 'cosdish'}  # have database codes of their own
+RESAMPLES = {'mah', 'adsh', 'classifier'}  # the others train on their first sample
 DEEP = [name for name in CASES if name in methods.DEEP]
 SHALLOW = [name for name in CASES if name in methods.SHALLOW]
 
@@ -163,6 +164,15 @@ def _raw(x):
 
 
 @pytest.mark.parametrize('name', DEEP)
+def test_rows_are_drawn_anew_in_each_round_or_once(name):
+  made = _make(name, num_sampled=64, num_rounds=2)
+  feed, rows = made.feed_database, []
+  made.feed_database = lambda batches: feed(rows.append(set(row)) or row for row in batches)
+  toy.fit(made)
+  assert (rows[0] != rows[-1]) == (name in RESAMPLES)
+
+
+@pytest.mark.parametrize('name', DEEP)
 def test_four_devices_agree_with_one(name):
   """The last batch is short: what a loss sees of the batch is that of all devices."""
   one, four = (toy.fit(_make(name, d))[-1] for d in (1, 4))
@@ -185,7 +195,11 @@ def test_a_shallow_run_averages_seeds_and_writes_its_folder(tmp_path, capsys):
   printed = capsys.readouterr().out
   assert '+-' in printed and 'encoded' in printed and 'learned' not in printed
   assert 'A random order has map 0.1' in printed and 'the labels themselves 1.0000' in printed
-  assert np.load(tmp_path / 'run' / 'codes' / 'database_6.npy').shape == (1697, 6)
+  codes = np.load(tmp_path / 'run' / 'codes' / 'database_6.npy')  # of the first seed
+  assert codes.shape == (1697, 6)
+  assert main.main(['--method=itq', '--dataset=digits', '--code_lengths=4,6',
+                    f'--workdir={tmp_path / "one"}', '--num_devices=1']) == 0
+  np.testing.assert_array_equal(codes, np.load(tmp_path / 'one' / 'codes' / 'database_6.npy'))
 
 
 @pytest.mark.parametrize('flags, words', [
