@@ -63,3 +63,20 @@ def test_terms_add_up_to_the_loss():
   total, terms = method.loss(outputs, method.targets((codes,), sampled, 0),
                              reference.seen(outputs, np.arange(4)))
   np.testing.assert_allclose(total, 3.0 * (terms['semantic/5'] + terms['quantization/5']))
+
+
+@pytest.mark.parametrize('scale', [0.0, 1e4, 1e15])
+@pytest.mark.parametrize('one_class', [False, True])
+def test_gradients_are_finite_at_the_extremes(scale, one_class):
+  """Saturated heads, identical images, and a database without a dissimilar row; also ADSH's."""
+  codes, _, labels, sampled = reference.problem(6)
+  labels = np.ones_like(labels) if one_class else labels
+  method = mah.make(config.Config(code_lengths=(5,), head_weights=(1.0,)), labels)
+  targets = method.targets((codes,), sampled, 0)
+
+  def total(x):
+    outputs = (jnp.tanh(x),)
+    return method.loss(outputs, targets, reference.seen(outputs, np.arange(4)))[0].sum()
+
+  value, gradient = jax.value_and_grad(total)(scale * jnp.ones((4, 5)))
+  assert np.isfinite(value) and np.isfinite(gradient).all()
