@@ -7,6 +7,7 @@ from flax import linen as nn
 
 from mah_jax.models import dropout
 from mah_jax.models import imagenet
+from mah_jax.models import pool
 
 MIN_PIXELS = 63  # the first convolution and three poolings leave one pixel
 GRID = 6  # side in pixels of what the fully connected layers read
@@ -51,7 +52,7 @@ class AlexNet(nn.Module):
       x = nn.relu(imagenet.Conv(channels, (size, size), stride, padding=padding,
                                 name=f'features_{place}')(x))
       if pooled:
-        x = nn.max_pool(x, (3, 3), (2, 2))
+        x = pool.max_pool(x, 3)
     x = drop(name='classifier_0')(imagenet.flat_grid(x, GRID), train)  # [b, 9216]
     x = nn.relu(imagenet.Dense(4096, name='classifier_1')(x))
     x = drop(name='classifier_3')(x, train)

@@ -34,7 +34,7 @@ def convolve(x: jax.Array, kernel: jax.Array, strides: Sequence[int],
       set(options.get(name) or (1,)) == {1} for name in ('lhs_dilation', 'rhs_dilation'))
   if plain and jax.default_backend() == 'cpu':
     if k == (1, 1) and not any(map(any, pads)):
-      return x[:, ::strides[0], ::strides[1]] @ kernel[0, 0]
+      return _product(x[:, ::strides[0], ::strides[1]], kernel[0, 0])
     if side <= SMALL_OUTPUT or k[0] * k[1] * x.shape[3] <= SMALL_PATCH:
       return _by_patches(x, kernel, strides, pads)
   return jax.lax.conv_general_dilated(x, kernel, strides, padding, **options)
@@ -47,4 +47,30 @@ def _by_patches(x, kernel, strides, pads):
   rows, columns = (x.shape[axis + 1] - kernel.shape[axis] + 1 for axis in (0, 1))
   patches = [x[:, i:i + rows:strides[0], j:j + columns:strides[1]]
              for i in range(height) for j in range(width)]
-  return jnp.concatenate(patches, axis=-1) @ kernel.reshape(-1, kernel.shape[-1])
+  return _product(jnp.concatenate(patches, axis=-1), kernel.reshape(-1, kernel.shape[-1]))
+
+
+@jax.custom_vjp
+def _product(x: jax.Array, w: jax.Array) -> jax.Array:
+  """x @ w for x [..., i] and w [i, o]; its gradient for w transposes the smaller of x and g.
+
+  Left to itself, XLA transposes g, the gradient of the product, even if it is four times x.
+  """
+  return x @ w
+
+
+def _forward(x, w):
+  return x @ w, (x, w)
+
+
+def _backward(saved, g):
+  x, w = saved
+  i, o = w.shape
+  rows, down = x.reshape(-1, i), g.reshape(-1, o)
+  over_rows = (((0,), (0,)), ((), ()))
+  dw = (jax.lax.dot_general(rows, down, over_rows) if i < o
+        else jax.lax.dot_general(down, rows, over_rows).T)
+  return g @ w.T, dw
+
+
+_product.defvjp(_forward, _backward)

@@ -6,6 +6,8 @@ import jax
 from flax import linen as nn
 
 from mah_jax.models import imagenet
+from mah_jax.models import norm
+from mah_jax.models import pool
 
 
 def _conv(channels: int, size: int, strides: int, name: str) -> nn.Conv:
@@ -14,22 +16,12 @@ def _conv(channels: int, size: int, strides: int, name: str) -> nn.Conv:
                        name=name)
 
 
-def _norm(train: bool, axis_name: str | None, name: str) -> nn.BatchNorm:
-  """PyTorch's batch norm, whose momentum 0.1 is 0.9 here.
-
-  One difference stays: the running variance gathers the biased batch variance, PyTorch's
-  the unbiased one. Outputs in training are the same.
-  """
-  return nn.BatchNorm(use_running_average=not train, momentum=0.9, epsilon=1e-5,
-                      axis_name=axis_name, name=name)
-
-
 def _add_shortcut(x: jax.Array, y: jax.Array, strides: int, train: bool,
                   axis_name: str | None) -> jax.Array:
   """ReLU of x + y; x is projected first where a block changes the shape."""
   if x.shape != y.shape:
     x = _conv(y.shape[-1], 1, strides, 'downsample_conv')(x)
-    x = _norm(train, axis_name, 'downsample_bn')(x)
+    x = norm.BatchNorm(axis_name, name='downsample_bn')(x, train)
   return nn.relu(x + y)
 
 
@@ -50,9 +42,9 @@ class BasicBlock(nn.Module):
   def __call__(self, x: jax.Array, train: bool) -> jax.Array:
     """[b, h, w, any] -> [b, h / strides, w / strides, channels]."""
     y = _conv(self.channels, 3, self.strides, 'conv1')(x)
-    y = nn.relu(_norm(train, self.axis_name, 'bn1')(y))
+    y = nn.relu(norm.BatchNorm(self.axis_name, name='bn1')(y, train))
     y = _conv(self.channels, 3, 1, 'conv2')(y)
-    y = _norm(train, self.axis_name, 'bn2')(y)
+    y = norm.BatchNorm(self.axis_name, name='bn2')(y, train)
     return _add_shortcut(x, y, self.strides, train, self.axis_name)
 
 
@@ -76,11 +68,11 @@ class Bottleneck(nn.Module):
     """[b, h, w, any] -> [b, h / strides, w / strides, 4 * channels]."""
     first, second = (self.strides, 1) if self.stride_on_1x1 else (1, self.strides)
     y = _conv(self.channels, 1, first, 'conv1')(x)
-    y = nn.relu(_norm(train, self.axis_name, 'bn1')(y))
+    y = nn.relu(norm.BatchNorm(self.axis_name, name='bn1')(y, train))
     y = _conv(self.channels, 3, second, 'conv2')(y)
-    y = nn.relu(_norm(train, self.axis_name, 'bn2')(y))
+    y = nn.relu(norm.BatchNorm(self.axis_name, name='bn2')(y, train))
     y = _conv(4 * self.channels, 1, 1, 'conv3')(y)
-    y = _norm(train, self.axis_name, 'bn3')(y)
+    y = norm.BatchNorm(self.axis_name, name='bn3')(y, train)
     return _add_shortcut(x, y, self.strides, train, self.axis_name)
 
 
@@ -120,8 +112,8 @@ class ResNet(nn.Module):
     block = BasicBlock if self.basic_blocks else functools.partial(
         Bottleneck, stride_on_1x1=self.stride_on_1x1)
     x = _conv(64, 7, 2, 'conv1')(images)
-    x = nn.relu(_norm(train, self.axis_name, 'bn1')(x))
-    x = nn.max_pool(x, (3, 3), (2, 2), padding=((1, 1), (1, 1)))
+    x = nn.relu(norm.BatchNorm(self.axis_name, name='bn1')(x, train))
+    x = pool.max_pool(x, 3, padding=1)
     for i, num_blocks in enumerate(self.stage_sizes):
       for j in range(num_blocks):
         strides = 2 if i > 0 and j == 0 else 1  # the max-pool halved for the first stage

@@ -7,6 +7,7 @@ from flax import linen as nn
 
 from mah_jax.models import dropout
 from mah_jax.models import imagenet
+from mah_jax.models import pool
 
 MIN_PIXELS = 32  # five poolings by two leave one pixel
 GRID = 7  # side in pixels of what the fully connected layers read
@@ -46,7 +47,7 @@ class VGG(nn.Module):
       for _ in range(num_convolutions):
         x = nn.relu(imagenet.Conv(channels, (3, 3), padding=1, name=f'features_{place}')(x))
         place += 2
-      x = nn.max_pool(x, (2, 2), (2, 2))
+      x = pool.max_pool(x, 2)
       place += 1
     x = nn.relu(imagenet.Dense(4096, name='classifier_0')(imagenet.flat_grid(x, GRID)))
     x = drop(name='classifier_2')(x, train)
