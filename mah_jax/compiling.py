@@ -7,7 +7,6 @@ import jax
 
 from mah_jax import cache
 
-MIN_SECONDS = 0.2  # of compilation that is worth a file
 # XLA gives convolutions to a library that takes up to twice as long as its own code. Its name is
 # known to these versions only, and XLA refuses to start with a flag that it does not know.
 OWN_CONVOLUTION = '--xla_cpu_experimental_ynn_fusion_type=-individual_convolution'
@@ -18,7 +17,7 @@ def prepare():
   """Sets both, unless the environment says otherwise; to be called before JAX computes anything."""
   if not os.environ.get('JAX_COMPILATION_CACHE_DIR'):
     jax.config.update('jax_compilation_cache_dir', str(cache.folder('compiled')))
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', MIN_SECONDS)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)  # many are short
   flags = os.environ.get('XLA_FLAGS', '')
   if importlib.metadata.version('jaxlib').startswith(KNOWN_TO) and '_ynn_' not in flags:
     os.environ['XLA_FLAGS'] = f'{flags} {OWN_CONVOLUTION}'.strip()
