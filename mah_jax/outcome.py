@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mah_jax import config as config_lib
+from mah_jax import errors
 from mah_jax import progress
 from mah_jax import runfolder
 from mah_jax.data import datasets
@@ -17,6 +18,7 @@ from mah_jax.evaluation import metrics
 from mah_jax.train import step as step_lib
 
 TOP_K = 5000  # of precision@k and map@k, as in the paper
+SIDES = ('queries', 'learned', 'encoded')  # of Codes, each [rows, c]
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -78,6 +80,7 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
     folder.write_codes(f'database_{c}', own.database)
     if own.weights is not None:
       folder.write_codes(f'bit_weights_{c}', own.weights)
+  folder.write_archive(_pack(codes))
   labels = data.labels[split.queries], data.labels[split.database]
   folder.write_codes('query_labels', labels[0])
   folder.write_codes('database_labels', labels[1])
@@ -99,6 +102,42 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
   for sentence in runfolder.collisions(results):
     progress.say(sentence)
   progress.say(f'Written to {folder.path}.')
+
+
+def rescore(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.RunFolder):
+  """Scores the codes that were kept of a run, writes results.json anew and prints the table."""
+  arrays, results = folder.archive()
+  if results['protocol']['id'] != data.protocol.id:
+    raise errors.InputError(f'The codes in {folder.path} are of other images than those in '
+                            f'{config.data_dir}, or of another split.')
+  missing = [c for c in config.code_lengths if f'queries_{c}' not in arrays]
+  if missing:
+    raise errors.UsageError(f'{folder.path} has no codes of {missing[0]} bits, and no checkpoint '
+                            'that could give them.')
+  codes = [_unpack(arrays, c) for c in config.code_lengths]
+  found = {str(c): scores(data, own) for c, own in zip(config.code_lengths, codes)}
+  write(config, data, folder, codes, found,
+        {name: results[name] for name in ('seeds', 'timing')})
+
+
+def _pack(codes: Sequence[Codes]) -> dict[str, np.ndarray]:
+  """Everything that the scores depend on, eight bits a byte, each by its name and length."""
+  arrays = {}
+  for own in codes:
+    c = own.queries.shape[1]
+    for name in SIDES:
+      if (side := getattr(own, name)) is not None:
+        arrays[f'{name}_{c}'] = np.packbits(side > 0, axis=1)
+    if own.weights is not None:
+      arrays[f'weights_{c}'] = own.weights
+  return arrays
+
+
+def _unpack(arrays: dict[str, np.ndarray], c: int) -> Codes:
+  """The codes of c bits."""
+  sides = {name: np.unpackbits(arrays[f'{name}_{c}'], axis=1, count=c).astype(np.int8) * 2 - 1
+           if f'{name}_{c}' in arrays else None for name in SIDES}
+  return Codes(**sides, weights=arrays.get(f'weights_{c}'))
 
 
 def about(devices: step_lib.Devices) -> dict[str, Any]:

@@ -40,6 +40,9 @@ def _run(config, stop):
   data = experiment.load(config)
   if training and data.report:
     folder.write_skipped(data.report)
+  if not training and folder.has_codes_only:
+    outcome.rescore(config, data, folder)
+    return
   if config.method in methods.DEEP:
     method = deep.make(config, data, devices, folder, stop)
   else:

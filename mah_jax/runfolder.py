@@ -7,6 +7,8 @@ import io
 import json
 import os
 import pathlib
+import zipfile
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,6 +82,26 @@ class RunFolder:
   def write_codes(self, name: str, array: np.ndarray):
     """Writes codes/NAME.npy."""
     write(self.path / f'codes/{name}.npy', npy(array))
+
+  def write_archive(self, arrays: dict[str, np.ndarray]):
+    """Writes codes.npz."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write(self.path / 'codes.npz', buffer.getvalue())
+
+  @property
+  def has_codes_only(self) -> bool:
+    """Whether codes.npz was kept of a run, but no checkpoint."""
+    return (self.path / 'codes.npz').exists() and not any(self.checkpoints.glob('*'))
+
+  def archive(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of codes.npz and the content of results.json."""
+    try:
+      with np.load(self.path / 'codes.npz') as arrays:
+        return dict(arrays), json.loads((self.path / 'results.json').read_text())
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+      raise errors.InputError(f'codes.npz or results.json in {self.path} is missing or damaged '
+                              f'({error}): copy them again.') from error
 
 
 def write(path: pathlib.Path, content: bytes):

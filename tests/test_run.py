@@ -112,6 +112,24 @@ def test_evaluate_restores_and_scores_the_same(finished, tmp_path, capsys):
   assert 'map_database_order' in printed and 'precision@5000' in printed
 
 
+def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
+  for name in ('config.json', 'results.json', 'codes.npz'):
+    shutil.copy(finished / name, tmp_path)
+  evaluate = ['--mode=evaluate', f'--workdir={tmp_path}']
+  results = json.loads((tmp_path / 'results.json').read_text())
+  for kinds in results['metrics'].values():  # to be found anew
+    kinds['learned']['map'] = kinds['encoded']['map'] = 0.0
+  (tmp_path / 'results.json').write_text(json.dumps(results))
+  assert main.main(evaluate) == 0
+  assert _results(tmp_path) == _results(finished)
+  assert main.main([*evaluate, '--split_seed=1']) == 2
+  content = (tmp_path / 'codes.npz').read_bytes()
+  (tmp_path / 'codes.npz').write_bytes(content[:1000])
+  capsys.readouterr()
+  assert main.main(evaluate) == 1
+  assert 'codes.npz' in capsys.readouterr().err
+
+
 def test_the_same_command_on_a_finished_run_only_evaluates(finished, capsys):
   before = _results(finished), _rounds(finished)
   assert _command(finished) == 0
