@@ -73,6 +73,8 @@ class Config:
                        ('none', 'shift', 'flip_shift'))
   shift_pixels: int = _flag(2, 'Largest random shift, in pixels of the stored image (of '
                             'photographs: once resized).')
+  mirror: bool = _flag(False, 'Encode an image by the mean of the outputs for it and its mirror '
+                       'image, in twice the time.')
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
   head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'mah: weight of each head\'s loss '
                                           '(alpha, beta, 1 of Eq. 7).')
@@ -98,8 +100,12 @@ class Config:
   learning_rate: float = _flag(1e-3, 'Learning rate.')
   momentum: float = _flag(0.0, 'Momentum of SGD.')
   weight_decay: float = _flag(5e-4, 'Weight decay, on every parameter.')
-  lr_drop_rounds: tuple[int, ...] = _flag((10, 20, 30, 40, 50), 'The learning rate is divided by '
-                                          'ten after each of these rounds (counted from 0).')
+  lr_schedule: str = _flag('steps', 'How the learning rate changes: in --lr_drop_rounds, or evenly '
+                           'up over a share --warmup of all steps, then evenly down to 0.',
+                           ('steps', 'triangle'))
+  lr_drop_rounds: tuple[int, ...] = _flag((10, 20, 30, 40, 50), 'steps: the rate is divided by ten '
+                                          'after each of these rounds (counted from 0).')
+  warmup: float = _flag(0.2, 'triangle: share of all steps until the rate is at its highest.')
   eta: float = _flag(50.0, 'dpsh: weight of the quantization loss (its eta).')
   margin: float = _flag(5.0, 'drsch: by how much a dissimilar image must be farther than a similar '
                         'one.')
@@ -174,6 +180,8 @@ class Config:
                               'from 0.')
     if not 0.1 <= self.crop <= 1:
       raise errors.UsageError(f'--crop={self.crop} must be from 0.1 to 1.')
+    if not 0 <= self.warmup < 1:
+      raise errors.UsageError(f'--warmup={self.warmup} must be from 0 to below 1.')
     if not 0 <= self.momentum < 1:
       raise errors.UsageError(f'--momentum={self.momentum} must be from 0 to below 1.')
     weights = self.head_weights
@@ -203,8 +211,10 @@ def differences(config: Config, saved: dict[str, Any]) -> list[str]:
   """Fields in which a saved run differs from this one, each as '--name=now (was then)'."""
   before = to_json(Config()) | saved  # a flag that is newer than the run has its default
   free = FREE_FIELDS
+  if config.lr_schedule == 'triangle':
+    free = tuple(name for name in free if name != 'num_rounds')  # which its rate depends on
   if config.mode != 'train':
-    free += ('batch_size', 'towers')
+    free += ('batch_size', 'mirror', 'towers')
     if config.method in TRUNCATES and before['code_lengths'][-1] == config.code_lengths[-1]:
       free += ('code_lengths',)
   return [f'--{name}={text(value)} (was {text(before[name])})'

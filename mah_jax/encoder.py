@@ -40,7 +40,8 @@ class Encoder:
                    'channels': pixels.channels}
     self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
     self._devices = devices
-    self._encode = step_lib.make_encode(devices, module, self.prepare, DTYPES[config.precision])
+    self._encode = step_lib.make_encode(devices, module, self.prepare, DTYPES[config.precision],
+                                        config.mirror)
 
   def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
     """Brings images to the devices: at once where they are few, else batch by batch."""

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import linen as nn
 
 from mah_jax import cache
@@ -47,9 +48,8 @@ class Experiment:
     self.network = network(config, self.method)
     self.key = jax.random.key(config.seed)
     self.optimizer = loop.make_optimizer(
-        self.plan.steps_per_round, learning_rate=config.learning_rate,
-        momentum=config.momentum, weight_decay=config.weight_decay,
-        drop_rounds=config.lr_drop_rounds, turns=self.method.turns,
+        _schedule(config, self.plan), momentum=config.momentum,
+        weight_decay=config.weight_decay, turns=self.method.turns,
         steps_per_turn=self.plan.steps_per_epoch)
     self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
     self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
@@ -83,6 +83,14 @@ class Experiment:
   def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
     """Outputs of the network for rows of the dataset, ([rows, w], ...)."""
     return self._encoder(state.variables, self._feed, rows, f'encoding {len(rows)} images')
+
+
+def _schedule(config: config_lib.Config, plan: loop.Plan) -> optax.Schedule:
+  """The learning rate of each step."""
+  if config.lr_schedule == 'triangle':
+    return loop.triangle_schedule(config.learning_rate, plan.num_rounds * plan.steps_per_round,
+                                  config.warmup)
+  return loop.step_schedule(config.learning_rate, plan.steps_per_round, config.lr_drop_rounds)
 
 
 def load(config: config_lib.Config) -> datasets.Dataset:

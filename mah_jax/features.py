@@ -48,6 +48,7 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
            'backbone': config.backbone, 'feature': config.feature,
            'weights': _digest(start.variables), 'crop': config.crop,
            **({} if config.precision == 'float32' else {'precision': config.precision}),
+           **({'mirror': True} if config.mirror else {}),
            'pixels': json.loads(json.dumps(pixels._asdict()))}
   folder = cache.folder('features') / hashlib.sha256(_json(about)).hexdigest()[:32]
   finished = folder / 'features.npy'

@@ -38,6 +38,7 @@ LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
     ({'gamma': float('nan')}, '--gamma=nan'),
     ({'momentum': 1.0}, '--momentum=1.0'),
     ({'crop': 0.0}, '--crop=0.0'),
+    ({'warmup': 1.0}, '--warmup=1.0'),
     ({'hold_codes_rounds': 2}, '--code_init=codebook'),
 ])
 def test_a_wrong_value_is_refused_by_name(changes, words):
@@ -112,6 +113,13 @@ def test_evaluate_takes_the_flags_of_the_run(tmp_path):
   made = flags.from_arguments(['--mode=evaluate', f'--workdir={tmp_path}', '--num_devices=2'])
   assert made == dataclasses.replace(trained, mode='evaluate', num_devices=2)
   assert config.differences(made, config.to_json(trained)) == []
+
+
+def test_a_run_is_lengthened_unless_its_rate_depends_on_the_end():
+  for schedule, different in ('steps', []), ('triangle', ['--num_rounds=9 (was 5)']):
+    before = config.Config(num_rounds=5, lr_schedule=schedule)
+    longer = dataclasses.replace(before, num_rounds=9)
+    assert config.differences(longer, config.to_json(before)) == different
 
 
 @pytest.mark.parametrize('content', ['{"flags": {"gone": 1}}', '[]', '{', '{}', '{"flags": 3}'])

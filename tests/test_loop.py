@@ -34,22 +34,34 @@ def test_when_codes_are_updated():
 
 def test_the_rate_drops_after_the_named_rounds():
   """Rounds 0 to 10 at 1e-3, 11 to 20 at 1e-4, as the authors' script has it."""
-  optimizer = loop.make_optimizer(5, learning_rate=1e-3, momentum=0.0, weight_decay=0.0,
-                                  drop_rounds=(10, 20))
-  params = {'w': np.ones(1, np.float32)}
-  state, rates = optimizer.init(params), []
-  for _ in range(22 * 5):
-    updates, state = optimizer.update({'w': np.ones(1, np.float32)}, state, params)
-    rates.append(-float(updates['w'][0]))
+  rates = _rates(loop.step_schedule(1e-3, 5, (10, 20)), 22 * 5)
   by_round = np.array(rates).reshape(22, 5)
   np.testing.assert_allclose(by_round[:11], 1e-3, rtol=1e-5)
   np.testing.assert_allclose(by_round[11:21], 1e-4, rtol=1e-5)
   np.testing.assert_allclose(by_round[21], 1e-5, rtol=1e-5)
 
 
+def test_the_rate_of_a_triangle_rises_and_falls_evenly():
+  """Two of eight steps rise to 0.6; by hand, as the last of the eight still moves."""
+  rates = _rates(loop.triangle_schedule(0.6, 8, 0.25), 8)
+  np.testing.assert_allclose(rates, [0.2, 0.4, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1], rtol=1e-5)
+  rates = _rates(loop.triangle_schedule(0.6, 3, 0.0), 3)
+  np.testing.assert_allclose(rates, [0.6, 0.4, 0.2], rtol=1e-5)
+
+
+def _rates(schedule, steps):
+  """What a parameter with gradient 1 moves by in each step."""
+  optimizer = loop.make_optimizer(schedule, momentum=0.0, weight_decay=0.0)
+  params = {'w': np.ones(1, np.float32)}
+  state, rates = optimizer.init(params), []
+  for _ in range(steps):
+    updates, state = optimizer.update({'w': np.ones(1, np.float32)}, state, params)
+    rates.append(-float(updates['w'][0]))
+  return rates
+
+
 def test_momentum_and_weight_decay_are_those_of_sgd():
-  optimizer = loop.make_optimizer(1, learning_rate=0.1, momentum=0.9, weight_decay=0.5,
-                                  drop_rounds=())
+  optimizer = loop.make_optimizer(lambda step: 0.1, momentum=0.9, weight_decay=0.5)
   w, v = np.float32(2.0), 0.0
   params = {'w': w}
   state = optimizer.init(params)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -74,17 +75,35 @@ class Pause(NamedTuple):
             for name in self.history[0]}
 
 
-def make_optimizer(steps_per_round: int, *, learning_rate: float, momentum: float,
-                   weight_decay: float, drop_rounds: tuple[int, ...],
+def step_schedule(learning_rate: float, steps_per_round: int,
+                  drop_rounds: tuple[int, ...]) -> optax.Schedule:
+  """A rate that is divided by ten after each drop round, counted from 0."""
+  return optax.piecewise_constant_schedule(
+      learning_rate, {(r + 1) * steps_per_round: RATE_DROP for r in drop_rounds})
+
+
+def triangle_schedule(learning_rate: float, num_steps: int, warmup: float) -> optax.Schedule:
+  """A rate that rises evenly over a share `warmup` of all steps, then falls evenly.
+
+  No step is wasted: the first has a rate above 0 and so has the last.
+  """
+  peak = round(warmup * num_steps)
+
+  def schedule(step):
+    return learning_rate * jnp.minimum((step + 1) / (peak + 1),
+                                       (num_steps - step) / (num_steps - peak))
+
+  return schedule
+
+
+def make_optimizer(schedule: optax.Schedule, *, momentum: float, weight_decay: float,
                    turns: tuple[tuple[str, ...], ...] = (),
                    steps_per_turn: int = 1) -> optax.GradientTransformation:
-  """SGD with weight decay on everything; the rate is divided by ten after each drop round.
+  """SGD with weight decay on everything.
 
   Where parameters take turns, each of `turns` names those that move, while all others stay as
   they are, for `steps_per_turn` steps.
   """
-  schedule = optax.piecewise_constant_schedule(
-      learning_rate, {(r + 1) * steps_per_round: RATE_DROP for r in drop_rounds})
   direction = optax.chain(optax.add_decayed_weights(weight_decay),
                           optax.trace(momentum) if momentum else optax.identity())
   if turns:

@@ -102,8 +102,9 @@ class Devices:
 def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, image_shape,
                m: int, key: jax.Array, init_key: jax.Array) -> TrainState:
   """A state before the first step, for images of `image_shape` [h, w, ch] and m sampled rows."""
-  init = jax.jit(functools.partial(network.init_with_output, train=False))
-  outputs, variables = init(init_key, jnp.zeros((1, *image_shape)))
+  images = jnp.zeros((1, *image_shape))
+  variables = jax.jit(functools.partial(network.init, train=False))(init_key, images)
+  outputs = jax.eval_shape(functools.partial(network.apply, train=False), variables, images)
   return TrainState.create(
       apply_fn=network.apply, params=variables['params'], tx=tx,
       batch_stats=variables.get('batch_stats', {}), codes=codes,
@@ -166,14 +167,20 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
 
 def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
-                dtype: jnp.dtype = jnp.float32) -> Callable:
+                dtype: jnp.dtype = jnp.float32, mirror: bool = False) -> Callable:
   """Compiles encode(variables, images [d, b, h, w, ch]) -> what the network gives, in numpy.
 
-  Each output [b, c] of the network becomes [d * b, c]. It is computed in `dtype`.
+  Each output [b, c] of the network becomes [d * b, c]. It is computed in `dtype`; with `mirror`
+  it is the mean of what the network gives for the image and for its mirror image.
   """
 
   def forward(variables, images):
-    return _apply(network.apply, variables, prepare(images, None), dtype, train=False)
+    x = prepare(images, None)
+    outputs = _apply(network.apply, variables, x, dtype, train=False)
+    if not mirror:
+      return outputs
+    mirrored = _apply(network.apply, variables, x[:, :, ::-1], dtype, train=False)
+    return jax.tree.map(lambda u, v: (u + v) / 2, outputs, mirrored)
 
   mapped = devices.pmap(forward, (None, 0), 0)
 
