@@ -1,5 +1,6 @@
 # make run    sets up, trains the quickstart, prints and writes its scores
 # make test   sets up, runs the tests
+# make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains and scores: two hours on two cores
 # make bench  sets up, measures speed side by side with the alternatives
 # make lint   sets up, checks the style
 
@@ -13,16 +14,20 @@ CARD := $(shell $(SMI) --query-gpu=compute_cap 2>/dev/null | sort -n | head -n 1
 CUDA := $(if $(DRIVER),$(shell [ "$(DRIVER)" -ge 580 ] 2>/dev/null && [ "$(CARD)" -ge 75 ] 2>/dev/null \
 	&& echo "jax[cuda13]" || echo "jax[cuda12]"))
 
-.PHONY: run test bench lint
+.PHONY: run test cifar bench lint
 run: .venv/ready
 	$(PY) -m mah_jax.main --flagfile=launch/quickstart.cfg
 
 test: .venv/ready
 	$(PY) -m pytest
 
+cifar: .venv/ready
+	$(PY) -m mah_jax.data.fetch cifar10 --data_dir=data
+	$(PY) -m mah_jax.data.fetch resnet50 --data_dir=data
+	$(PY) -m mah_jax.main --flagfile=launch/cifar_best_cpu.cfg
+
 bench: .venv/ready
 	PYTHONPATH=.:tests $(PY) benchmarks/run.py
-	PYTHONPATH=. $(PY) benchmarks/stream.py
 	PYTHONPATH=. $(PY) benchmarks/shallow.py
 
 lint: .venv/ready

@@ -165,8 +165,7 @@ def make_step(n, m, devices_class=step.Devices):
       'compact', feature='pooled', width=16, axis_name=step.AXIS))
   prepare = pipeline.make_prepare(pipeline.Pixels(8, 1, (0.5,), (0.5,)), crop=1.0,
                                   augment='none', shift_pixels=0)
-  optimizer = loop.make_optimizer(100, learning_rate=0.01, momentum=0.9, weight_decay=5e-4,
-                                  drop_rounds=())
+  optimizer = loop.make_optimizer(lambda step: 0.01, momentum=0.9, weight_decay=5e-4)
   state = devices.replicate(step.make_state(
       network, optimizer, method.init_codes(), (8, 8, 1), m, key=jax.random.key(0),
       init_key=jax.random.key(1)))

@@ -1,14 +1,13 @@
 """Measures streaming: images per second, how long steps wait for images, and peak memory.
 
-PYTHONPATH=. python benchmarks/stream.py [--rows 2000 200000]
+PYTHONPATH=. python benchmarks/stream.py
 
 Photographs of 500 x 375 pixels, cut from the two inside scikit-learn, are written as JPEG files;
 a database of many rows repeats them by hard links. Each database is trained on in a process of
 its own: two rounds of sampled rows that stream from disk. The same steps are then made with images
-that are on the device already; the share of time that this saves is what steps wait for images.
+that are on the device already; the time that this saves is what steps wait for images.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -20,6 +19,7 @@ import time
 
 import jax
 import numpy as np
+import table
 from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
@@ -32,6 +32,7 @@ from mah_jax.train import step
 
 DISTINCT = 500
 CLASSES = 10
+SIZES = (2_000, 200_000)
 STEPS = {'compact': 16, 'resnet50': 3}
 SETTINGS = {'compact': {'backbone': 'compact', 'width': 16, 'image_size': 64, 'batch_size': 64},
             'resnet50': {'backbone': 'resnet50', 'image_size': 96, 'batch_size': 32}}
@@ -86,9 +87,7 @@ def measure(data_dir: str, cache_dir: str, name: str) -> dict[str, float]:
   train([resident])  # compiles
   streamed, kept = zip(*[(train(made.feed_database(batch.row for batch in batches)),
                           train([resident] * len(batches))) for _ in range(3)])
-  return {'rows': len(data.images), 'check_seconds': checked,
-          'images_per_second': len(sampled) / float(np.median(streamed)),
-          'wait_share': 1 - float(np.median(kept)) / float(np.median(streamed)),
+  return {'check_seconds': checked, 'images': len(sampled), 'streamed': streamed, 'kept': kept,
           'peak_megabytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
@@ -102,33 +101,36 @@ def decode_rate(data_dir: str, cache_dir: str, threads: int, side: int = 256) ->
   return batches.size / (time.monotonic() - began)
 
 
-def main() -> None:
-  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-  parser.add_argument('--rows', type=int, nargs='+', default=[2_000, 200_000])
-  parser.add_argument('--child', nargs=3, help=argparse.SUPPRESS)
-  arguments = parser.parse_args()
-  if arguments.child:
-    print(json.dumps(measure(*arguments.child)))
-    return
+def training_row(name: str, folder: pathlib.Path, cache: pathlib.Path) -> dict:
+  """Steps on images that stream from a folder, against steps on images that are there."""
+  child = subprocess.run([sys.executable, __file__, str(folder), str(cache), name],
+                         check=True, capture_output=True, text=True)
+  found = json.loads(child.stdout.splitlines()[-1])
+  rate = found['images'] / float(np.median(found['streamed']))
+  return table.row(
+      f'{name}, training on {folder.name} photographs from disk, against the same on the device',
+      found['streamed'], found['kept'], 0.95,
+      f'{rate:.0f} images/s; the process peaks at {found["peak_megabytes"]:.0f} MB; the files were '
+      f'checked in {found["check_seconds"]:.1f} s')
+
+
+def rows() -> list[dict]:
+  """All measurements."""
+  found = []
   with tempfile.TemporaryDirectory() as folder:
     root = pathlib.Path(folder)
     paths = write_photographs(root)
-    for rows in arguments.rows:
-      make_tree(paths, root / str(rows), rows)
-      for name in SETTINGS:
-        child = subprocess.run(
-            [sys.executable, __file__, '--child', str(root / str(rows)), str(root / 'cache'), name],
-            check=True, capture_output=True, text=True)
-        found = json.loads(child.stdout.splitlines()[-1])
-        print(f'{name}, {found["rows"]:,} rows: {found["images_per_second"]:.0f} images/s, waits '
-              f'{found["wait_share"]:.1%}, peak {found["peak_megabytes"]:.0f} MB, check of the '
-              f'files {found["check_seconds"]:.1f} s', flush=True)
-    for threads in (1, 2):
-      rates = [decode_rate(str(root / str(arguments.rows[0])), str(root / 'cache'), threads)
-               for _ in range(3)]
-      print(f'decoding alone to 256 px, {threads} threads: {np.median(rates):.0f} images/s '
-            f'({min(rates):.0f}..{max(rates):.0f})')
+    for size in SIZES:
+      make_tree(paths, root / str(size), size)
+      found += [training_row(name, root / str(size), root / 'cache') for name in SETTINGS]
+    two, one = ([1 / decode_rate(str(root / str(SIZES[0])), str(root / 'cache'), threads)
+                 for _ in range(3)] for threads in (2, 1))
+  return [*found, table.row('decoding a photograph to 256 px by two threads, against one', two, one,
+                            None)]
 
 
 if __name__ == '__main__':
-  main()
+  if sys.argv[1:]:  # the child of training_row
+    print(json.dumps(measure(*sys.argv[1:])))
+  else:
+    print(table.text(rows()))

@@ -1,0 +1,95 @@
+"""What each choice of our recipe is worth on CIFAR-10: runs all of them, prints a table.
+
+PYTHONPATH=. python benchmarks/ablation.py [seeds]
+
+Each run is launch/cifar_ablation.cfg with the flags below. What is worth keeping of it goes to
+results/cifar10/ablation/; runs that are there already are not made again.
+"""
+
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+from mah_jax import report
+
+RESULTS = pathlib.Path('results/cifar10/ablation')
+KEPT = ('config.json', 'metrics.jsonl', 'results.json', 'codes.npz')
+RATE, DECAY = 0.05, 5e-4  # of the launch file
+WEIGHTS = {4: 0.25, 6: 0.11, 8: 0.03125, 14: 0.0051, 16: 0.0039}  # of the heads
+UPDATED = ('--hold_codes_rounds=0',)
+SIGNED = ('--similarity=signed',)
+
+
+def lengths(*bits: int) -> tuple[str, ...]:
+  """Flags of other code lengths."""
+  return ('--code_lengths=' + ','.join(map(str, bits)),
+          '--head_weights=' + ','.join(str(WEIGHTS[c]) for c in bits))
+
+
+def single(c: int) -> tuple[str, ...]:
+  """Flags of ADSH, whose only head has the rate and the decay that it has among several."""
+  return ('--method=adsh', f'--code_lengths={c}', f'--learning_rate={RATE * WEIGHTS[c]}',
+          f'--weight_decay={DECAY / WEIGHTS[c]}')
+
+
+# Rows of the table; each a name and the flags of its runs.
+ROWS = {
+    'the recipe: codebook, held, balanced S, cascaded': [()],
+    'signed S': [SIGNED],
+    'codebook, held for 2 of 5 rounds, then DCC': [('--hold_codes_rounds=2',)],
+    'codebook, never held': [UPDATED],
+    'random codes, never held': [('--code_init=random', *UPDATED)],
+    'zeros, never held': [('--code_init=zeros', *UPDATED)],
+    'zeros, never held, signed S': [('--code_init=zeros', *UPDATED, *SIGNED)],
+    'flat heads': [('--heads=flat',)],
+    'three networks of one head (ADSH)': [single(4), single(8), single(16)],
+    'lengths 4, 6, 8': [lengths(4, 6, 8)],
+    'lengths 4, 8, 14': [lengths(4, 8, 14)],
+}
+
+
+def run(flags: tuple[str, ...], seed: int) -> report.Run:
+  """Makes a run, unless its results are kept already, and reads them."""
+  name = '_'.join(flag.lstrip('-').split('=')[1] for flag in flags) or 'recipe'
+  kept = RESULTS / f'{name}_{seed}'
+  if not (kept / 'results.json').exists():
+    folder = pathlib.Path('runs/ablation') / kept.name
+    subprocess.run([sys.executable, '-m', 'mah_jax.main', '--flagfile=launch/cifar_ablation.cfg',
+                    *flags, f'--seed={seed}', f'--workdir={folder}'], check=True)
+    kept.mkdir(parents=True, exist_ok=True)
+    for file in KEPT:
+      shutil.copy(folder / file, kept)
+  return report.read(kept)
+
+
+def table(found: dict[str, list[report.Run]]) -> str:
+  """A line for each row, a column for each length: learned map, and distinct codewords."""
+  columns = sorted({int(c) for runs in found.values() for run in runs for c in run.scores})
+  lines = [' | '.join(['| ', *[f'{c} bits' for c in columns], 'seeds |']),
+           '|---' * (len(columns) + 2) + '|']
+  for name, runs in found.items():
+    cells = []
+    for c in map(str, columns):
+      scores = [run.scores[c] for run in runs if c in run.scores]
+      maps = [own.maps['learned'] for own in scores]
+      spread = f' +-{statistics.stdev(maps):.3f}' if len(maps) > 1 else ''
+      words = ', '.join(str(own.distinct) for own in scores)
+      cells.append(f'{statistics.mean(maps):.3f}{spread} ({words})' if maps else '')
+    seeds = len({seed for run in runs for seed in run.seeds})
+    lines.append(f'| {name} | {" | ".join(cells)} | {seeds} |')
+  return '\n'.join(lines)
+
+
+def main(seeds: list[int]) -> None:
+  """All rows for one seed after the other, so that it may be cut off between seeds."""
+  found = {name: [] for name in ROWS}
+  for seed in seeds:
+    for name, variants in ROWS.items():
+      found[name] += [run(flags, seed) for flags in variants]
+  print(table(found))
+
+
+if __name__ == '__main__':
+  main([int(seed) for seed in sys.argv[1:]] or [0, 1, 2])
