@@ -1,6 +1,6 @@
 # make run    sets up, trains the quickstart, prints and writes its scores
 # make test   sets up, runs the tests
-# make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains and scores: two hours on two cores
+# make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains: two hours on two cores
 # make bench  sets up, measures speed side by side with the alternatives
 # make lint   sets up, checks the style
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 from collections.abc import Sequence
 from typing import Any
@@ -81,9 +82,15 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
     if own.weights is not None:
       folder.write_codes(f'bit_weights_{c}', own.weights)
   folder.write_archive(_pack(codes))
+  folder.write_codes('query_labels', data.labels[split.queries])
+  folder.write_codes('database_labels', data.labels[split.database])
+  _conclude(config, data, folder, found, about)
+
+
+def _conclude(config, data, folder, found, about):
+  """Writes results.json and prints the table; arguments are those of `write`."""
+  split = data.protocol
   labels = data.labels[split.queries], data.labels[split.database]
-  folder.write_codes('query_labels', labels[0])
-  folder.write_codes('database_labels', labels[1])
   results = {
       'method': config.method, 'heads': config.heads if config.method == 'mah' else None,
       'dataset': config.dataset,
@@ -91,6 +98,7 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
                    'database': len(split.database),
                    'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
       'classes': list(data.class_names), 'seed': config.seed,
+      'mirror': config.mirror, 'towers': config.towers,
       'code_lengths': list(config.code_lengths), 'metrics': found, **about}
   folder.write_results(results)
   progress.say(f'\n{runfolder.table(results, TOP_K)}')
@@ -106,18 +114,19 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
 
 def rescore(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.RunFolder):
   """Scores the codes that were kept of a run, writes results.json anew and prints the table."""
-  arrays, results = folder.archive()
-  if results['protocol']['id'] != data.protocol.id:
+  saved = config_lib.saved_flags(folder.path)
+  folder.check_same(dataclasses.replace(config, mode='train'), saved)  # no flag can change codes
+  arrays, before = folder.archive()
+  if before.pop('id') != data.protocol.id:
     raise errors.InputError(f'The codes in {folder.path} are of other images than those in '
-                            f'{config.data_dir}, or of another split.')
-  missing = [c for c in config.code_lengths if f'queries_{c}' not in arrays]
-  if missing:
-    raise errors.UsageError(f'{folder.path} has no codes of {missing[0]} bits, and no checkpoint '
-                            'that could give them.')
+                            f'{config.data_dir}.')
   codes = [_unpack(arrays, c) for c in config.code_lengths]
-  found = {str(c): scores(data, own) for c, own in zip(config.code_lengths, codes)}
-  write(config, data, folder, codes, found,
-        {name: results[name] for name in ('seeds', 'timing')})
+  rows = len(data.protocol.queries), len(data.protocol.database)
+  if any(own.queries is None or own.database is None or
+         (len(own.queries), len(own.database)) != rows for own in codes):
+    raise errors.InputError(f'codes.npz in {folder.path} lacks codes: copy it again.')
+  _conclude(config, data, folder,
+            {str(c): scores(data, own) for c, own in zip(config.code_lengths, codes)}, before)
 
 
 def _pack(codes: Sequence[Codes]) -> dict[str, np.ndarray]:

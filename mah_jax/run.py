@@ -30,19 +30,19 @@ def run(config: config_lib.Config):
 
 
 def _run(config, stop):
-  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
   folder = runfolder.RunFolder(config.workdir)
   training = config.mode == 'train'
+  if not training:
+    folder.check_claimed()
+    if folder.has_codes_only:
+      outcome.rescore(config, experiment.load(config), folder)
+      return
+  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
   if training:
     folder.claim(config, outcome.about(devices))
-  else:
-    folder.check_claimed()
   data = experiment.load(config)
   if training and data.report:
     folder.write_skipped(data.report)
-  if not training and folder.has_codes_only:
-    outcome.rescore(config, data, folder)
-    return
   if config.method in methods.DEEP:
     method = deep.make(config, data, devices, folder, stop)
   else:

@@ -95,11 +95,15 @@ class RunFolder:
     return (self.path / 'codes.npz').exists() and not any(self.checkpoints.glob('*'))
 
   def archive(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of codes.npz and the content of results.json."""
+    """The arrays of codes.npz, and what results.json has beside scores."""
     try:
       with np.load(self.path / 'codes.npz') as arrays:
-        return dict(arrays), json.loads((self.path / 'results.json').read_text())
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        found = dict(arrays)
+      results = json.loads((self.path / 'results.json').read_text())
+      return found, {'id': results['protocol']['id'], 'seeds': results['seeds'],
+                     'timing': results['timing']}
+    except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zlib.error,
+            zipfile.BadZipFile) as error:
       raise errors.InputError(f'codes.npz or results.json in {self.path} is missing or damaged '
                               f'({error}): copy them again.') from error
 

@@ -1,11 +1,11 @@
 """What encoding does beside applying the network."""
 
 import numpy as np
+import toy
 
 from mah_jax import experiment
 from mah_jax.data import pipeline
 from mah_jax.train import step
-from tests import toy
 
 
 def test_with_mirror_an_image_and_its_mirror_image_are_averaged():

@@ -43,7 +43,7 @@ ALLOWED = {
 }
 # Libraries that only some files may know.
 KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'progress.py'},
-        'tensorflow_datasets': {'data/builders.py'}, 'sklearn': {'data/datasets.py'},
+        'tensorflow_datasets': {'data/builders.py'}, 'sklearn': set(),
         'PIL': {'data/images.py'}, 'safetensors': {'weights/files.py'}}
 
 

@@ -49,6 +49,31 @@ def test_the_rate_of_a_triangle_rises_and_falls_evenly():
   np.testing.assert_allclose(rates, [0.6, 0.4, 0.2], rtol=1e-5)
 
 
+def test_a_triangle_that_only_rises_still_ends_at_its_highest():
+  np.testing.assert_allclose(_rates(loop.triangle_schedule(0.6, 3, 0.9), 3), [0.2, 0.4, 0.6],
+                             rtol=1e-5)
+
+
+def test_the_flags_choose_the_schedule():
+  """Two rounds of two epochs of three batches: twelve steps."""
+  flags = {'num_rounds': 2, 'epochs_per_round': 2, 'learning_rate': 0.7}
+
+  def rates(**changes):
+    optimizer = toy.make(**flags, **changes).optimizer
+    params = {'w': np.zeros(1, np.float32)}
+    state, found = optimizer.init(params), []
+    for step in range(12):
+      gradient = np.float32(step == 0)  # momentum makes 0.9 ** step of it
+      updates, state = optimizer.update({'w': np.array([gradient])}, state, params)
+      found.append(-float(updates['w'][0]) / 0.9**step)
+    return found
+
+  np.testing.assert_allclose(rates(lr_schedule='triangle', warmup=0.5),
+                             [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.7 * 5 / 6, 0.7 * 4 / 6,
+                              0.7 * 3 / 6, 0.7 * 2 / 6, 0.7 / 6], rtol=1e-4)
+  np.testing.assert_allclose(rates(lr_drop_rounds=(0,)), [0.7] * 6 + [0.07] * 6, rtol=1e-4)
+
+
 def _rates(schedule, steps):
   """What a parameter with gradient 1 moves by in each step."""
   optimizer = loop.make_optimizer(schedule, momentum=0.0, weight_decay=0.0)

@@ -242,10 +242,12 @@ def test_features_are_kept_and_an_interrupted_extraction_goes_on(photos, finishe
   assert 0 < len(decoded) < 90
 
 
-def test_features_of_other_sizes_are_kept_apart(photos, finished, tmp_path):
+def test_features_of_other_sizes_and_of_mirrored_images_are_kept_apart(photos, finished, tmp_path):
   data = datasets.load('folder', str(photos), 0, cache_dir=tmp_path)
   devices = step.Devices(step.pick_devices(1), 16)
-  small, large = (features.extract(config.Config(
-      backbone='compact', width=4, image_size=size, batch_size=16, pretrained=str(finished)),
-      data, devices) for size in (16, 24))
+  small, large, mirrored = (features.extract(config.Config(
+      backbone='compact', width=4, batch_size=16, pretrained=str(finished), **changes),
+      data, devices) for changes in (
+          {'image_size': 16}, {'image_size': 24}, {'image_size': 16, 'mirror': True}))
   assert small.shape == large.shape and not np.array_equal(small, large)
+  assert small.shape == mirrored.shape and not np.array_equal(small, mirrored)

@@ -36,4 +36,4 @@ def test_the_gradient_goes_to_the_maximum(h, w, size, padding):
 
 def test_ties_share_the_gradient():
   found = jax.grad(lambda x: pool.max_pool(x, 2).sum())(np.ones((1, 2, 2, 1), np.float32))
-  assert found.sum() == 1
+  assert found.sum() == 1 and found.max() < 1

@@ -122,7 +122,13 @@ def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   (tmp_path / 'results.json').write_text(json.dumps(results))
   assert main.main(evaluate) == 0
   assert _results(tmp_path) == _results(finished)
-  assert main.main([*evaluate, '--split_seed=1']) == 2
+  assert sorted(path.name for path in tmp_path.iterdir()) == [
+      'codes.npz', 'config.json', 'results.json']
+  for other in ('--split_seed=1', '--mirror', '--seed=5'):
+    assert main.main([*evaluate, other]) == 2
+  (tmp_path / 'results.json').write_text('{}')
+  assert main.main(evaluate) == 1
+  shutil.copy(finished / 'results.json', tmp_path)
   content = (tmp_path / 'codes.npz').read_bytes()
   (tmp_path / 'codes.npz').write_bytes(content[:1000])
   capsys.readouterr()

@@ -1,8 +1,6 @@
 """The table of datasets, and the loader that checks what it hands out."""
 
 import functools
-import gzip
-import importlib.util
 import pathlib
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -12,6 +10,7 @@ import numpy as np
 
 from mah_jax import errors
 from mah_jax.data import cifar10
+from mah_jax.data import digits
 from mah_jax.data import folder as folder_lib
 from mah_jax.data import images as images_lib
 from mah_jax.data import multilabel
@@ -168,15 +167,8 @@ def _check_pixels(images: np.ndarray) -> None:
 
 
 def _load_digits(source: Source) -> Loaded:
-  """The 8x8 digits inside scikit-learn: images [1797, 8, 8, 1], labels [1797, 10]."""
   del source
-  # Its file alone: importing scikit-learn would take a second.
-  package, = importlib.util.find_spec('sklearn').submodule_search_locations
-  path = pathlib.Path(package) / 'datasets' / 'data' / 'digits.csv.gz'
-  lines = gzip.decompress(path.read_bytes()).decode().split()
-  table = np.array([line.split(',') for line in lines], np.float32).astype(np.uint8)  # [1797, 65]
-  images = (table[:, :64] * np.uint8(15)).reshape(-1, 8, 8, 1)  # 0..16 -> 0..240
-  return Loaded(images, np.eye(10, dtype=np.uint8)[table[:, 64]], tuple('0123456789'))
+  return Loaded(*digits.load(), digits.CLASS_NAMES)
 
 
 def _load_cifar10(source: Source) -> Loaded:

@@ -32,7 +32,7 @@ class BatchNorm(nn.Module):
                'var': self.variable('batch_stats', 'var', jnp.ones, c)}
     mean, var = running['mean'].value, running['var'].value
     if train:
-      mean, var = _moments(x.astype(jnp.float32),
+      mean, var = _moments(x.astype(jnp.promote_types(x.dtype, jnp.float32)),
                            None if self.is_initializing() else self.axis_name)
       if not self.is_initializing():
         for statistic, new in (('mean', mean), ('var', var)):

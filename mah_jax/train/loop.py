@@ -87,7 +87,7 @@ def triangle_schedule(learning_rate: float, num_steps: int, warmup: float) -> op
 
   No step is wasted: the first has a rate above 0 and so has the last.
   """
-  peak = round(warmup * num_steps)
+  peak = int(warmup * num_steps)
 
   def schedule(step):
     return learning_rate * jnp.minimum((step + 1) / (peak + 1),
