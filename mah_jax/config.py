@@ -26,9 +26,9 @@ class Config:
 
   The defaults are the authors' CIFAR-10 script, but for the head weights, those of Table 1.
   """
-  mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: restore the '
-                    'newest checkpoint and evaluate it. encode: restore it and turn --images '
-                    'into codes.', ('train', 'evaluate', 'encode'))
+  mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: evaluate '
+                    'the newest checkpoint or, without one, the codes that were kept. encode: turn '
+                    '--images into codes by the newest checkpoint.', ('train', 'evaluate', 'encode'))
   method: str = _flag('mah', 'Hashing method. The first six train a network; the others work on '
                       'the features of one (--backbone and --pretrained) or, without --pretrained, '
                       'on pixels.', (*DEEP, *SHALLOW))
