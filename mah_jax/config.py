@@ -28,7 +28,7 @@ class Config:
   """
   mode: str = _flag('train', 'train: fit, evaluate, write the run folder. evaluate: evaluate '
                     'the newest checkpoint or, without one, the codes that were kept. encode: turn '
-                    '--images into codes by the newest checkpoint.', ('train', 'evaluate', 'encode'))
+                    '--images into codes by a checkpoint.', ('train', 'evaluate', 'encode'))
   method: str = _flag('mah', 'Hashing method. The first six train a network; the others work on '
                       'the features of one (--backbone and --pretrained) or, without --pretrained, '
                       'on pixels.', (*DEEP, *SHALLOW))
