@@ -75,6 +75,8 @@ class Config:
                             'photographs: once resized).')
   mirror: bool = _flag(False, 'Encode an image by the mean of the outputs for it and its mirror '
                        'image, in twice the time.')
+  binarize: str = _flag('sign', 'mah, adsh: how outputs become a code: by their signs, or the code '
+                        'of the database that agrees with them most.', ('sign', 'nearest'))
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
   head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'mah: weight of each head\'s loss '
                                           '(alpha, beta, 1 of Eq. 7).')
@@ -146,8 +148,8 @@ class Config:
                               'numbers of bits, such as 4,6,8.')
     shallow = self.method in SHALLOW
     if len(self.head_weights) != len(lengths) and self.method == 'mah':
-      raise errors.UsageError(f'--head_weights={text(self.head_weights)} needs one weight for '
-                              f'each of --code_lengths={text(lengths)}.')
+      raise errors.UsageError(f'--head_weights={text(self.head_weights)} needs a weight for each '
+                              f'of --code_lengths={text(lengths)}.')
     if len(lengths) > 1 and self.method in ONE_LENGTH:
       raise errors.UsageError(f'--method={self.method} trains a network for one code length: '
                               f'give one of --code_lengths={text(lengths)}, and a --workdir, '
@@ -176,18 +178,18 @@ class Config:
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if min(self.lr_drop_rounds, default=0) < 0:
-      raise errors.UsageError(f'--lr_drop_rounds={text(self.lr_drop_rounds)} counts rounds '
-                              'from 0.')
+      raise errors.UsageError(f'--lr_drop_rounds={text(self.lr_drop_rounds)} counts from 0.')
     if not 0.1 <= self.crop <= 1:
       raise errors.UsageError(f'--crop={self.crop} must be from 0.1 to 1.')
-    if not 0 <= self.warmup < 1:
-      raise errors.UsageError(f'--warmup={self.warmup} must be from 0 to below 1.')
-    if not 0 <= self.momentum < 1:
-      raise errors.UsageError(f'--momentum={self.momentum} must be from 0 to below 1.')
+    for name in ('momentum', 'warmup'):
+      if not 0 <= getattr(self, name) < 1:
+        raise errors.UsageError(f'--{name}={getattr(self, name)} must be from 0 to below 1.')
     weights = self.head_weights
     if not self.learning_rate > 0 or min(weights, default=1) < 0 or max(weights, default=1) == 0:
       raise errors.UsageError('--learning_rate must be above 0 and --head_weights at least 0, '
                               'not all of them 0.')
+    if self.binarize == 'nearest' and self.method not in ('mah', 'adsh'):
+      raise errors.UsageError(f'--binarize=nearest is for mah and adsh, not {self.method}.')
     if self.hold_codes_rounds and self.code_init == 'zeros' and self.method in ('mah', 'adsh'):
       raise errors.UsageError('--hold_codes_rounds needs codes worth holding: use it with '
                               '--code_init=codebook or random.')
@@ -205,6 +207,7 @@ class Config:
 # A run may go on with other values of these; any other change makes it another run.
 FREE_FIELDS = ('mode', 'data_dir', 'workdir', 'images', 'output', 'resident_mb', 'num_rounds',
                'num_devices', 'eval_every', 'checkpoint_every', 'max_to_keep')
+EVALUATION_FIELDS = ('binarize', 'mirror', 'towers')  # may change after training
 
 
 def differences(config: Config, saved: dict[str, Any]) -> list[str]:
@@ -214,7 +217,7 @@ def differences(config: Config, saved: dict[str, Any]) -> list[str]:
   if config.lr_schedule == 'triangle':
     free = tuple(name for name in free if name != 'num_rounds')  # which its rate depends on
   if config.mode != 'train':
-    free += ('batch_size', 'mirror', 'towers')
+    free += ('batch_size', *EVALUATION_FIELDS)
     if config.method in TRUNCATES and before['code_lengths'][-1] == config.code_lengths[-1]:
       free += ('code_lengths',)
   return [f'--{name}={text(value)} (was {text(before[name])})'

@@ -65,13 +65,17 @@ def make(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.De
 
 
 def _queries(trained: Trained, rows: np.ndarray) -> tuple[np.ndarray, ...]:
-  outputs = trained.experiment.outputs(trained.state, rows)
-  return experiment_lib.binary(trained.experiment.method.query_embeddings(outputs))
+  return _codes(trained, rows, trained.experiment.method.query_embeddings)
 
 
 def _database(trained: Trained, rows: np.ndarray) -> tuple[np.ndarray, ...]:
+  return _codes(trained, rows, trained.experiment.method.database_embeddings)
+
+
+def _codes(trained, rows, embeddings):
   outputs = trained.experiment.outputs(trained.state, rows)
-  return experiment_lib.binary(trained.experiment.method.database_embeddings(outputs))
+  return experiment_lib.binary(embeddings(outputs), experiment_lib.words(
+      trained.experiment.config, trained.state.codes))
 
 
 def _learned(trained: Trained) -> tuple[np.ndarray, ...] | None:
@@ -160,6 +164,7 @@ def _train(config, folder, checkpoints, trained, stop) -> Trained:
         checkpoints.save(state, {
             'flags': config_lib.to_json(config), 'pixels': experiment.pixels._asdict(),
             'protocol': experiment.data.protocol.id, 'labels': experiment.labels.shape[1],
+            'rows': plan.num_rows,
             'seconds': before + seconds(), 'history': [] if pause.finished else pause.history})
     checkpoints.wait()
     if stop.asked:

@@ -14,12 +14,24 @@ from mah_jax import similarity as similarity_lib
 
 RESTARTS = 16     # of the search for a codebook
 BLOCK = 2**17     # rows that are solved at a time
+AGREEMENTS = 2**24  # of embeddings with words, that are kept at once
 MAX_TAILS = 1024  # ways to lengthen a codeword that the search looks at
 
 
 def sign(x: jax.Array) -> jax.Array:
   """+1 where x >= 0, else -1: a code is never 0. Keeps shape and dtype."""
   return jnp.where(x >= 0, 1, -1).astype(x.dtype)
+
+
+def nearest(embeddings: np.ndarray, words: np.ndarray) -> np.ndarray:
+  """The word with the largest inner product with each embedding, the first of equals.
+
+  [b, c] and [k, c] -> [b, c].
+  """
+  rows = max(1, AGREEMENTS // len(words))
+  choice = [np.argmax(embeddings[i:i + rows] @ words.T.astype(np.float32), axis=1)
+            for i in range(0, len(embeddings), rows)]
+  return words[np.concatenate(choice)]
 
 
 def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np.ndarray, *,

@@ -40,7 +40,7 @@ def _encode(config):
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
-  encoder, method, variables = _restore(config, devices)
+  encoder, method, variables, among = _restore(config, devices)
   output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
   try:
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
@@ -59,7 +59,7 @@ def _encode(config):
   if method.query_embeddings is method.database_embeddings:
     del sides['database_codes']
   for name, embeddings in sides.items():
-    for c, head in zip(config.code_lengths, experiment.binary(embeddings(outputs))):
+    for c, head in zip(config.code_lengths, experiment.binary(embeddings(outputs), among)):
       runfolder.write(output / f'{name}_{c}.npy',
                       runfolder.npy(np.packbits(head[good] > 0, axis=1)))
   for c, weights in zip(config.code_lengths, method.bit_weights(outputs) or ()):
@@ -73,8 +73,8 @@ def _encode(config):
                f'{len(bad)} skipped. Written to {output}.')
 
 
-def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dict]:
-  """The network of the newest checkpoint in --workdir, its method and its weights."""
+def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dict, tuple | None]:
+  """The network of the newest checkpoint in --workdir, its method, weights and `words`."""
   folder = runfolder.RunFolder(config.workdir)
   folder.check_claimed()
   with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints:
@@ -89,4 +89,13 @@ def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dic
     encoder = encoder_lib.Encoder(config, network, pipeline.Pixels(**meta['pixels']), devices)
     variables = jax.eval_shape(functools.partial(network.init, train=False), jax.random.key(0),
                                jnp.zeros((1, *encoder.input_shape)))
-    return encoder, method, checkpoints.restore_part(step, devices.abstract(dict(variables)))
+    wanted = dict(variables)
+    if config.binarize == 'nearest':
+      if 'rows' not in meta:
+        raise errors.InputError(f'The run in {folder.path} is of an earlier version of mah_jax, '
+                                'without what --binarize=nearest needs: use --binarize=sign.')
+      wanted['codes'] = tuple(jax.ShapeDtypeStruct((meta['rows'], c), np.int8)
+                              for c in config.code_lengths)
+    found = checkpoints.restore_part(step, devices.abstract(wanted))
+    among = experiment.words(config, found.pop('codes', ()))
+    return encoder, method, found, among

@@ -36,7 +36,7 @@ class Experiment:
 
   def __init__(self, config: config_lib.Config, data: datasets.Dataset,
                pixels: pipeline.Pixels, devices: step_lib.Devices):
-    self.data, self.pixels, self.devices = data, pixels, devices
+    self.config, self.data, self.pixels, self.devices = config, data, pixels, devices
     self.labels = data.labels[data.protocol.database]
     n = len(self.labels)
     self.plan = loop.Plan(
@@ -120,6 +120,20 @@ def network(config: config_lib.Config, method: base.DeepMethod) -> nn.Module:
   return method.network(functools.partial(backbone, config))
 
 
-def binary(embeddings) -> tuple[np.ndarray, ...]:
-  """Codes of embeddings, ([rows, c] int8, ...)."""
-  return tuple(np.asarray(discrete.sign(u), np.int8) for u in embeddings)
+def words(config: config_lib.Config, codes) -> tuple[np.ndarray, ...] | None:
+  """The codes among which --binarize=nearest chooses, ([k, c] int8, ...); None for signs.
+
+  Args:
+    config: of the run.
+    codes: database codes, ([n, c] int8, ...).
+  """
+  if config.binarize == 'sign':
+    return None
+  return tuple(np.unique(np.asarray(b), axis=0) for b in codes)
+
+
+def binary(embeddings, among: tuple[np.ndarray, ...] | None = None) -> tuple[np.ndarray, ...]:
+  """Codes of embeddings, ([rows, c] int8, ...): signs, or the nearest among `words`."""
+  if among is None:
+    return tuple(np.asarray(discrete.sign(u), np.int8) for u in embeddings)
+  return tuple(discrete.nearest(np.asarray(u), own) for u, own in zip(embeddings, among))

@@ -98,7 +98,7 @@ def _conclude(config, data, folder, found, about):
                    'database': len(split.database),
                    'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
       'classes': list(data.class_names), 'seed': config.seed,
-      'mirror': config.mirror, 'towers': config.towers,
+      **{name: getattr(config, name) for name in config_lib.EVALUATION_FIELDS},
       'code_lengths': list(config.code_lengths), 'metrics': found, **about}
   folder.write_results(results)
   progress.say(f'\n{runfolder.table(results, TOP_K)}')

@@ -56,7 +56,7 @@ def read(folder: pathlib.Path) -> Run:
               for c, found in results['metrics'].items()}
     # Flags that are newer than the run have their default; some may be changed by an evaluation.
     flags = config_lib.to_json(config_lib.Config()) | flags | {
-        name: results[name] for name in ('mirror', 'towers') if name in results}
+        name: results[name] for name in config_lib.EVALUATION_FIELDS if name in results}
     return Run(flags, results['dataset'], protocol, scores, tuple(results['seeds']))
   except (ValueError, KeyError, TypeError, AttributeError):
     raise errors.InputError(f'{path} is damaged or of an earlier version of mah_jax: give the '

@@ -39,6 +39,7 @@ LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
     ({'momentum': 1.0}, '--momentum=1.0'),
     ({'crop': 0.0}, '--crop=0.0'),
     ({'warmup': 1.0}, '--warmup=1.0'),
+    ({'method': 'dpsh', 'binarize': 'nearest', 'code_lengths': (8,)}, 'not dpsh'),
     ({'hold_codes_rounds': 2}, '--code_init=codebook'),
 ])
 def test_a_wrong_value_is_refused_by_name(changes, words):

@@ -115,3 +115,20 @@ def test_a_label_set_gets_the_sign_of_the_sum_of_its_codewords():
   labels = np.array([[1, 0, 0], [1, 1, 1], [1, 0, 1], [0, 0, 0]])
   codes = discrete.codes_from_labels(labels, words)
   assert codes.tolist() == [[1, 1, -1], [1, -1, -1], [1, 1, -1], [1, 1, 1]]
+
+
+def test_the_nearest_word_is_that_of_a_search(monkeypatch):
+  monkeypatch.setattr(discrete, 'AGREEMENTS', 21)  # three rows at a time
+  rng = np.random.default_rng(0)
+  words = np.array(list(itertools.product((-1, 1), repeat=4)), np.int8)[rng.permutation(16)[:7]]
+  embeddings = np.tanh(rng.normal(size=(50, 4))).astype(np.float32)
+  expected = [min(words.tolist(), key=lambda word, u=u: sum((a - b) ** 2 for a, b in zip(word, u)))
+              for u in embeddings]
+  found = discrete.nearest(embeddings, words)
+  assert found.dtype == np.int8 and found.tolist() == expected
+  assert not np.array_equal(found, np.sign(embeddings))  # some signs are no word
+
+
+def test_the_first_of_equally_near_words_is_taken():
+  words = np.array([[1, -1], [-1, 1]], np.int8)
+  assert discrete.nearest(np.zeros((2, 2), np.float32), words).tolist() == [[1, -1]] * 2

@@ -145,6 +145,11 @@ def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_
     assert all(np.array_equal(codes[i], expected[place])
                for place, i in enumerate(queries) if i < 20)
     assert sum(i < 20 for i in queries) > 1
+  assert main.main([*arguments, '--binarize=nearest']) == 0
+  for c in (3, 6):
+    packed = np.load(tmp_path / 'codes' / f'codes_{c}.npy')
+    words = np.packbits(np.load(finished / 'codes' / f'database_{c}.npy') > 0, axis=1)
+    assert set(packed.ravel()) <= set(words.ravel())
 
 
 @pytest.mark.parametrize('flags, words, code', [

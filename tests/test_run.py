@@ -112,6 +112,26 @@ def test_evaluate_restores_and_scores_the_same(finished, tmp_path, capsys):
   assert 'map_database_order' in printed and 'precision@5000' in printed
 
 
+def test_evaluate_takes_the_nearest_codes_of_the_database(finished, tmp_path):
+  copy = tmp_path / 'copy'
+  shutil.copytree(finished, copy)
+  evaluate = ['--mode=evaluate', f'--workdir={copy}', '--num_devices=1']
+  assert main.main([*evaluate, '--binarize=nearest']) == 0
+  assert _results(copy)['binarize'] == 'nearest' and _results(finished)['binarize'] == 'sign'
+  for c in (4, 8):
+    codes = {name: np.load(copy / 'codes' / f'{name}_{c}.npy') for name in ('queries', 'database')}
+    own, words = (set(map(tuple, codes[name])) for name in ('queries', 'database'))
+    assert own <= words
+  shutil.copytree(copy / 'checkpoints', tmp_path / 'checkpoints')
+  shutil.rmtree(copy / 'checkpoints')
+  before = _results(copy)
+  assert main.main(evaluate) == 0  # codes alone, which stay what they are
+  assert _results(copy) == before
+  shutil.move(tmp_path / 'checkpoints', copy)
+  assert main.main(evaluate) == 0  # the flag of the run again
+  _assert_close_scores(copy, finished)
+
+
 def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   for name in ('config.json', 'results.json', 'codes.npz'):
     shutil.copy(finished / name, tmp_path)
