@@ -100,8 +100,10 @@ class RunFolder:
       with np.load(self.path / 'codes.npz') as arrays:
         found = dict(arrays)
       results = json.loads((self.path / 'results.json').read_text())
-      return found, {'id': results['protocol']['id'], **{
-          name: results[name] for name in ('seeds', 'timing', *config_lib.EVALUATION_FIELDS)}}
+      about = {'id': results['protocol']['id'], 'seeds': results['seeds'],
+               'timing': results['timing']}
+      return found, about | {name: results[name] for name in config_lib.EVALUATION_FIELDS
+                             if name in results}
     except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zlib.error,
             zipfile.BadZipFile) as error:
       raise errors.InputError(f'codes.npz or results.json in {self.path} is missing or damaged '
