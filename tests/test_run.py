@@ -69,7 +69,8 @@ def test_the_run_folder_is_complete(finished):
   assert settings['versions']['jax'] == jax.__version__
   results = _results(finished)
   assert list(results) == ['schema', 'method', 'heads', 'dataset', 'protocol', 'classes',
-                           'seed', 'code_lengths', 'metrics', 'seeds', 'timing']
+                           'seed', 'binarize', 'mirror', 'towers', 'code_lengths', 'metrics',
+                           'seeds', 'timing']
   assert results['protocol']['queries'] == 100 and results['protocol']['database'] == 1697
   data = datasets.load('digits', '', 0)
   assert results['protocol']['id'] == data.protocol.id
