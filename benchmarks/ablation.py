@@ -16,7 +16,7 @@ from mah_jax import report
 
 RESULTS = pathlib.Path('results/cifar10/ablation')
 KEPT = ('config.json', 'metrics.jsonl', 'codes.npz', 'results.json')  # the last says: whole
-RATE, DECAY = 0.05, 5e-4  # of the launch file
+RATE, DECAY = 0.2, 5e-4  # of the launch file
 WEIGHTS = {4: 0.25, 6: 0.11, 8: 0.03125, 14: 0.0051, 16: 0.0039}  # of the heads
 UPDATED = ('--hold_codes_rounds=0',)
 SIGNED = ('--similarity=signed',)
