@@ -12,6 +12,8 @@ import statistics
 import subprocess
 import sys
 
+from mah_jax import config
+from mah_jax import flags
 from mah_jax import report
 
 RESULTS = pathlib.Path('results/cifar10/ablation')
@@ -50,13 +52,18 @@ ROWS = {
 }
 
 
-def run(name: str, flags: tuple[str, ...], seed: int) -> report.Run:
+def run(name: str, changes: tuple[str, ...], seed: int) -> report.Run:
   """Makes a run, unless its results are kept already, and reads them."""
   kept = RESULTS / f'{name}_{seed}'
-  if not (kept / 'results.json').exists():
-    folder = pathlib.Path('runs/ablation') / kept.name
-    subprocess.run([sys.executable, '-m', 'mah_jax.main', '--flagfile=launch/cifar_ablation.cfg',
-                    *flags, f'--seed={seed}', f'--workdir={folder}'], check=True)
+  folder = pathlib.Path('runs/ablation') / kept.name
+  arguments = ['--flagfile=launch/cifar_ablation.cfg', *changes, f'--seed={seed}',
+               f'--workdir={folder}']
+  if (kept / 'results.json').exists():
+    different = config.differences(flags.from_arguments(arguments), config.saved_flags(kept))
+    if different:
+      sys.exit(f'{kept} was run with other flags: {"; ".join(different)}. Remove it.')
+  else:
+    subprocess.run([sys.executable, '-m', 'mah_jax.main', *arguments], check=True)
     kept.mkdir(parents=True, exist_ok=True)
     for file in KEPT:
       shutil.copy(folder / file, kept)
@@ -86,7 +93,7 @@ def main(seeds: list[int]) -> None:
   found = {name: [] for name in ROWS}
   for seed in seeds:
     for name, variants in ROWS.items():
-      found[name] += [run(folder, flags, seed) for folder, flags in variants.items()]
+      found[name] += [run(folder, changes, seed) for folder, changes in variants.items()]
   print(table(found))
 
 

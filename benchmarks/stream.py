@@ -4,8 +4,8 @@ PYTHONPATH=. python benchmarks/stream.py
 
 Photographs of 500 x 375 pixels, cut from the two inside scikit-learn, are written as JPEG files;
 a database of many rows repeats them by hard links. Each database is trained on in a process of
-its own: two rounds of sampled rows that stream from disk. The same steps are then made with images
-that are on the device already; the time that this saves is what steps wait for images.
+its own, on sampled rows that stream from disk and, in turns with that, by the same steps on images
+that are on the device already; the time that these save is what steps wait for images.
 """
 
 import json
@@ -23,6 +23,7 @@ import table
 from PIL import Image
 from sklearn import datasets as sklearn_datasets
 
+from mah_jax import compiling
 from mah_jax import config
 from mah_jax import experiment
 from mah_jax.data import datasets
@@ -61,6 +62,7 @@ def make_tree(paths: list[pathlib.Path], folder: pathlib.Path, rows: int) -> Non
 
 def measure(data_dir: str, cache_dir: str, name: str) -> dict[str, float]:
   """Trains on a folder for a while; what it took."""
+  compiling.prepare()
   began = time.monotonic()
   data = datasets.load('folder', data_dir, 0, cache_dir=pathlib.Path(cache_dir))
   checked = time.monotonic() - began

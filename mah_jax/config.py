@@ -172,9 +172,9 @@ class Config:
     if self.num_seeds > 1 and not shallow:
       raise errors.UsageError(f'--num_seeds averages methods that fit in seconds; train '
                               f'{self.method} once for each --seed, with a --workdir of its own.')
-    if self.mode != 'train' and shallow:
-      raise errors.UsageError(f'--mode={self.mode} needs a network; --method={self.method} fits '
-                              'anew in seconds with --mode=train.')
+    if self.mode == 'encode' and shallow:
+      raise errors.UsageError(f'--mode=encode needs a network, which --method={self.method} has '
+                              'not.')
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if min(self.lr_drop_rounds, default=0) < 0:

@@ -101,9 +101,8 @@ def _begin(config, data, devices, folder, checkpoints) -> Trained:
                             'training cannot be gone on with: choose another --workdir.')
   experiment = experiment_lib.Experiment(config, data, pipeline.Pixels(**meta['pixels']), devices)
   state = checkpoints.restore(step, experiment.new_state())
-  if config.mode == 'evaluate' and not all(np.all(b) for b in state.codes):
-    raise errors.InputError(f'The checkpoint in {folder.path} is from before the first update '
-                            'of its codes: go on training first.')
+  if config.mode == 'evaluate':
+    experiment_lib.check_codes(state.codes)
   progress.say(f'Restored {folder.path} after {step} steps.')
   return Trained(experiment, state, meta['seconds'], meta['history'])
 
@@ -179,4 +178,4 @@ def _scores(trained: Trained) -> dict[str, dict]:
   codes = ([outcome.Codes(q, b, None) for q, b in zip(queries, learned)] if learned else
            [outcome.Codes(q, None, b)
             for q, b in zip(queries, _database(trained, split.database))])
-  return {str(own.queries.shape[1]): outcome.scores(data, own) for own in codes}
+  return outcome.by_length(data, codes)

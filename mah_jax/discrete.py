@@ -28,8 +28,9 @@ def nearest(embeddings: np.ndarray, words: np.ndarray) -> np.ndarray:
 
   [b, c] and [k, c] -> [b, c].
   """
-  rows = max(1, AGREEMENTS // len(words))
-  choice = [np.argmax(embeddings[i:i + rows] @ words.T.astype(np.float32), axis=1)
+  chex.assert_equal_shape_suffix((embeddings, words), 1)
+  directions, rows = words.T.astype(np.float32), max(1, AGREEMENTS // len(words))
+  choice = [np.argmax(embeddings[i:i + rows] @ directions, axis=1)
             for i in range(0, len(embeddings), rows)]
   return words[np.concatenate(choice)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from mah_jax import cache
 from mah_jax import config as config_lib
 from mah_jax import discrete
 from mah_jax import encoder as encoder_lib
+from mah_jax import errors
 from mah_jax import methods
 from mah_jax import models
 from mah_jax import progress
@@ -52,6 +54,9 @@ class Experiment:
         weight_decay=config.weight_decay, turns=self.method.turns,
         steps_per_turn=self.plan.steps_per_epoch)
     self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
+    # Of an update of the codes, which is training: flags of an evaluation do not change it.
+    self._plain = encoder_lib.Encoder(dataclasses.replace(config, mirror=False), self.network,
+                                      pixels, devices)
     self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
                                                encoder_lib.DTYPES[config.precision])
     self._feed = self._encoder.feed(data.images)
@@ -77,8 +82,9 @@ class Experiment:
     return self._feed(self.data.protocol.database[rows] for rows in batches)
 
   def database_outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
-    """Outputs of the network for rows of the database, ([rows, w], ...)."""
-    return self.outputs(state, self.data.protocol.database[rows])
+    """Outputs for rows of the database as training asks for them, ([rows, w], ...)."""
+    return self._plain(state.variables, self._feed, self.data.protocol.database[rows],
+                       f'encoding {len(rows)} images')
 
   def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
     """Outputs of the network for rows of the dataset, ([rows, w], ...)."""
@@ -129,7 +135,15 @@ def words(config: config_lib.Config, codes) -> tuple[np.ndarray, ...] | None:
   """
   if config.binarize == 'sign':
     return None
+  check_codes(codes)
   return tuple(np.unique(np.asarray(b), axis=0) for b in codes)
+
+
+def check_codes(codes):
+  """Refuses database codes ([n, c], ...) that are still the zeros they began with."""
+  if not all(np.all(b) for b in codes):
+    raise errors.InputError('The newest checkpoint of this run is from before the first update of '
+                            'its codes: go on training first.')
 
 
 def binary(embeddings, among: tuple[np.ndarray, ...] | None = None) -> tuple[np.ndarray, ...]:

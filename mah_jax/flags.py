@@ -12,6 +12,7 @@ from absl import flags
 
 from mah_jax import config as config_lib
 from mah_jax import errors
+from mah_jax import runfolder
 
 # Beside the package in a checkout, inside it when installed.
 LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
@@ -27,7 +28,7 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   arguments = list(arguments) or [f'--flagfile={QUICKSTART}']
   values = _parse(arguments)
   if values.mode != 'train':
-    saved = config_lib.saved_flags(values.workdir) or {}
+    saved = runfolder.RunFolder(values.workdir).flags() or {}
     unknown = saved.keys() - {field.name for field in dataclasses.fields(config_lib.Config)}
     if unknown:
       raise errors.InputError(f'The run in {values.workdir} has flags that this version does '

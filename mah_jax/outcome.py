@@ -63,20 +63,26 @@ def score_text(scores: dict[str, dict[str, Any]]) -> str:
   return f'  codewords {codewords}  {kind} map {maps}'
 
 
+def by_length(data: datasets.Dataset, codes: Sequence[Codes]) -> dict[str, Any]:
+  """The `scores` of each length, by its name in results.json."""
+  return {str(own.queries.shape[1]): scores(data, own) for own in codes}
+
+
 def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.RunFolder,
-          codes: Sequence[Codes], found: dict[str, Any], about: dict[str, Any]):
+          codes: Sequence[Sequence[Codes]], found: Sequence[dict[str, Any]],
+          about: dict[str, Any]):
   """Writes codes and results, and prints the table.
 
   Args:
     config: of the run.
     data: that it was trained on.
     folder: to write to.
-    codes: of each length.
-    found: by length, see `scores`.
+    codes: of each seed, of each length; codes/ has those of the first seed.
+    found: of each seed, see `by_length`.
     about: further entries of results.json.
   """
   split = data.protocol
-  for c, own in zip(config.code_lengths, codes):
+  for c, own in zip(config.code_lengths, codes[0]):
     folder.write_codes(f'queries_{c}', own.queries)
     folder.write_codes(f'database_{c}', own.database)
     if own.weights is not None:
@@ -99,7 +105,7 @@ def _conclude(config, data, folder, found, about):
                    'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
       'classes': list(data.class_names), 'seed': config.seed,
       **{name: getattr(config, name) for name in config_lib.EVALUATION_FIELDS},
-      'code_lengths': list(config.code_lengths), 'metrics': found, **about}
+      'code_lengths': list(config.code_lengths), 'metrics': _average(found), **about}
   folder.write_results(results)
   progress.say(f'\n{runfolder.table(results, TOP_K)}')
   progress.say('A random order has map {chance:.4f}, the labels themselves {ceiling:.4f}.'.format(
@@ -112,41 +118,71 @@ def _conclude(config, data, folder, found, about):
   progress.say(f'Written to {folder.path}.')
 
 
+def _average(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+  """Scores of several seeds: means and deviations, with the first seed's codebook."""
+  if len(found) == 1:
+    return found[0]
+  return {c: _average_of_length([scores[c] for scores in found]) for c in found[0]}
+
+
+def _average_of_length(scores):
+  kinds = [kind for kind in scores[0] if kind != 'codebook']
+  table = {kind: {name: [s[kind][name] for s in scores] for name in scores[0][kind]}
+           for kind in kinds}
+  return {**{kind: {name: float(np.mean(values)) for name, values in table[kind].items()}
+             for kind in kinds},
+          'deviation': {kind: {name: float(np.std(values, ddof=1))
+                               for name, values in table[kind].items()} for kind in kinds},
+          'codebook': scores[0]['codebook']}
+
+
 def rescore(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.RunFolder):
   """Scores the codes that were kept of a run, writes results.json anew and prints the table."""
-  saved = config_lib.saved_flags(folder.path)
-  folder.check_same(dataclasses.replace(config, mode='train'), saved)  # no flag can change codes
+  folder.check_same(dataclasses.replace(config, mode='train'), folder.flags())
   arrays, before = folder.archive()
   if before.pop('id') != data.protocol.id:
     raise errors.InputError(f'The codes in {folder.path} are of other images than those in '
                             f'{config.data_dir}.')
-  codes = [_unpack(arrays, c) for c in config.code_lengths]
-  rows = len(data.protocol.queries), len(data.protocol.database)
-  if any(own.queries is None or own.database is None or
-         (len(own.queries), len(own.database)) != rows for own in codes):
-    raise errors.InputError(f'codes.npz in {folder.path} lacks codes: copy it again.')
-  _conclude(config, data, folder,
-            {str(c): scores(data, own) for c, own in zip(config.code_lengths, codes)}, before)
+  rows = {'queries': len(data.protocol.queries), 'learned': len(data.protocol.database),
+          'encoded': len(data.protocol.database)}
+  try:
+    codes = [[_unpack(arrays, c, i, rows) for c in config.code_lengths]
+             for i in range(len(before['seeds']))]
+  except (LookupError, ValueError):
+    raise errors.InputError(f'codes.npz in {folder.path} lacks codes or is of an earlier version '
+                            'of mah_jax: copy it again.') from None
+  _conclude(config, data, folder, [by_length(data, own) for own in codes], before)
 
 
-def _pack(codes: Sequence[Codes]) -> dict[str, np.ndarray]:
-  """Everything that the scores depend on, eight bits a byte, each by its name and length."""
+def _pack(codes: Sequence[Sequence[Codes]]) -> dict[str, np.ndarray]:
+  """Everything that the scores depend on, by name and length.
+
+  Codes are [seeds, rows, bytes], eight bits a byte; weights are [seeds, c].
+  """
   arrays = {}
-  for own in codes:
-    c = own.queries.shape[1]
+  for seeds in zip(*codes):  # of one length
+    c = seeds[0].queries.shape[1]
     for name in SIDES:
-      if (side := getattr(own, name)) is not None:
-        arrays[f'{name}_{c}'] = np.packbits(side > 0, axis=1)
-    if own.weights is not None:
-      arrays[f'weights_{c}'] = own.weights
+      if getattr(seeds[0], name) is not None:
+        arrays[f'{name}_{c}'] = np.stack([np.packbits(getattr(own, name) > 0, axis=1)
+                                          for own in seeds])
+    if seeds[0].weights is not None:
+      arrays[f'weights_{c}'] = np.stack([own.weights for own in seeds])
   return arrays
 
 
-def _unpack(arrays: dict[str, np.ndarray], c: int) -> Codes:
-  """The codes of c bits."""
-  sides = {name: np.unpackbits(arrays[f'{name}_{c}'], axis=1, count=c).astype(np.int8) * 2 - 1
-           if f'{name}_{c}' in arrays else None for name in SIDES}
-  return Codes(**sides, weights=arrays.get(f'weights_{c}'))
+def _unpack(arrays: dict[str, np.ndarray], c: int, i: int, rows: dict[str, int]) -> Codes:
+  """The codes of c bits of the i-th seed; raises LookupError or ValueError where they lack."""
+  sides = dict.fromkeys(SIDES)
+  for name in SIDES:
+    if f'{name}_{c}' in arrays:
+      packed = arrays[f'{name}_{c}'][i].reshape(rows[name], -(-c // 8))
+      sides[name] = np.unpackbits(packed, axis=1, count=c).astype(np.int8) * 2 - 1
+  weights = arrays[f'weights_{c}'][i] if f'weights_{c}' in arrays else None
+  codes = Codes(**sides, weights=weights)
+  if codes.queries is None or codes.database is None:
+    raise LookupError(c)
+  return codes
 
 
 def about(devices: step_lib.Devices) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
@@ -34,7 +33,7 @@ def _run(config, stop):
   training = config.mode == 'train'
   if not training:
     folder.check_claimed()
-    if folder.has_codes_only:
+    if folder.has_codes_only or config.method in methods.SHALLOW:
       outcome.rescore(config, experiment.load(config), folder)
       return
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
@@ -50,17 +49,16 @@ def _run(config, stop):
   x = (features.extract(config, data, devices) if method.reads == 'features'
        else np.arange(len(data.labels)))
   seeds = range(config.seed, config.seed + config.num_seeds)
-  first, found, seconds, began = None, [], 0.0, time.monotonic()
+  codes, found, seconds, began = [], [], 0.0, time.monotonic()
   for seed in seeds:
-    codes, fit_seconds = fit_codes(method, data, x, seed)
-    scores = {str(own.queries.shape[1]): outcome.scores(data, own) for own in codes}
-    first = first or codes
-    found.append(scores)
+    own, fit_seconds = fit_codes(method, data, x, seed)
+    codes.append(own)
+    found.append(outcome.by_length(data, own))
     seconds += fit_seconds
     if len(seeds) > 1:
-      progress.say(f'seed {seed}{outcome.score_text(scores)}')
+      progress.say(f'seed {seed}{outcome.score_text(found[-1])}')
   timing = {'fit_seconds': seconds, 'seconds': time.monotonic() - began}
-  outcome.write(config, data, folder, first, _average(found), {
+  outcome.write(config, data, folder, codes, found, {
       'seeds': list(seeds), 'timing': {name: round(t, 3) for name, t in timing.items()}})
 
 
@@ -83,20 +81,3 @@ def fit_codes(method: base.Method, data: datasets.Dataset, x: np.ndarray,
   weights = method.bit_weights(state) or absent
   return [outcome.Codes(*own) for own in zip(queries, learned, encoded, weights)], seconds
 
-
-def _average(found: list[dict[str, Any]]) -> dict[str, Any]:
-  """Scores of several seeds: means and deviations, with the first seed's codebook."""
-  if len(found) == 1:
-    return found[0]
-  return {c: _average_of_length([scores[c] for scores in found]) for c in found[0]}
-
-
-def _average_of_length(scores):
-  kinds = [kind for kind in scores[0] if kind != 'codebook']
-  table = {kind: {name: [s[kind][name] for s in scores] for name in scores[0][kind]}
-           for kind in kinds}
-  return {**{kind: {name: float(np.mean(values)) for name, values in table[kind].items()}
-             for kind in kinds},
-          'deviation': {kind: {name: float(np.std(values, ddof=1))
-                               for name, values in table[kind].items()} for kind in kinds},
-          'codebook': scores[0]['codebook']}

@@ -47,6 +47,15 @@ class RunFolder:
     if config_lib.saved_flags(self.path) is None:
       raise errors.InputError(f'{self.path} is not a run folder: it has no config.json.')
 
+  def flags(self) -> dict[str, Any] | None:
+    """The flags of the run, or None; where only codes are left, with those they were made by."""
+    saved = config_lib.saved_flags(self.path)
+    if saved is None or not self.has_codes_only:
+      return saved
+    results = self._results()
+    return saved | {name: results[name] for name in config_lib.EVALUATION_FIELDS
+                    if name in results}
+
   def check_same(self, config: config_lib.Config, saved: dict[str, Any]):
     """Refuses to go on with a run that was begun with other settings."""
     different = config_lib.differences(config, saved)
@@ -99,15 +108,24 @@ class RunFolder:
     try:
       with np.load(self.path / 'codes.npz') as arrays:
         found = dict(arrays)
-      results = json.loads((self.path / 'results.json').read_text())
-      about = {'id': results['protocol']['id'], 'seeds': results['seeds'],
-               'timing': results['timing']}
-      return found, about | {name: results[name] for name in config_lib.EVALUATION_FIELDS
-                             if name in results}
-    except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zlib.error,
+    except (OSError, ValueError, LookupError, EOFError, RuntimeError, zlib.error,
             zipfile.BadZipFile) as error:
-      raise errors.InputError(f'codes.npz or results.json in {self.path} is missing or damaged '
-                              f'({error}): copy them again.') from error
+      raise errors.InputError(f'{self.path / "codes.npz"} is missing or damaged ({error}): copy it '
+                              'again.') from error
+    results = self._results()
+    return found, {'id': results['protocol']['id'], 'seeds': results['seeds'],
+                   'timing': results['timing']}
+
+  def _results(self) -> dict[str, Any]:
+    """The content of results.json."""
+    path = self.path / 'results.json'
+    try:
+      results = json.loads(path.read_text())
+      if results['protocol']['id'] and results['seeds'] and results['timing']:
+        return results
+    except (OSError, ValueError, LookupError, TypeError):
+      pass
+    raise errors.InputError(f'{path} is missing or damaged: copy it again.')
 
 
 def write(path: pathlib.Path, content: bytes):

@@ -1,8 +1,11 @@
 """What encoding does beside applying the network."""
 
+import jax
 import numpy as np
+import pytest
 import toy
 
+from mah_jax import errors
 from mah_jax import experiment
 from mah_jax.data import pipeline
 from mah_jax.train import step
@@ -23,3 +26,18 @@ def test_with_mirror_an_image_and_its_mirror_image_are_averaged():
   for u, v, mean in zip(plain, other, outputs(data, mirror=True)):
     assert np.abs(u - v).max() > 1e-3
     np.testing.assert_allclose(mean, (u + v) / 2, atol=1e-6)
+
+
+def test_training_does_not_depend_on_mirror():
+  rows = np.arange(70)
+  plain, mirrored = (made.database_outputs(made.new_state(), rows)
+                     for made in (toy.make(), toy.make(mirror=True)))
+  jax.tree.map(np.testing.assert_array_equal, plain, mirrored)
+
+
+def test_codes_from_before_their_first_update_are_no_words():
+  settings = toy.settings(binarize='nearest')
+  solved, zeros = np.ones((5, 4), np.int8), np.zeros((5, 4), np.int8)
+  assert experiment.words(settings, (solved,))[0].tolist() == [[1] * 4]
+  with pytest.raises(errors.InputError, match='go on training'):
+    experiment.words(settings, (solved, zeros))

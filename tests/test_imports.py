@@ -12,7 +12,7 @@ LEAVES = {'config', 'similarity', 'losses', 'discrete'}
 ALLOWED = {
     **dict.fromkeys(LEAVES, LEAVES),
     'errors': set(),
-    'flags': {'config'},
+    'flags': {'config', 'runfolder'},
     'progress': set(),
     'runfolder': {'config'},
     'models': {'models'},

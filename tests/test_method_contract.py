@@ -1,6 +1,7 @@
 """What every method must do, on toy data: one case for each, and a case for each method."""
 
 import functools
+import json
 
 import jax
 import numpy as np
@@ -200,11 +201,22 @@ def test_a_shallow_run_averages_seeds_and_writes_its_folder(tmp_path, capsys):
   assert main.main(['--method=itq', '--dataset=digits', '--code_lengths=4,6',
                     f'--workdir={tmp_path / "one"}', '--num_devices=1']) == 0
   np.testing.assert_array_equal(codes, np.load(tmp_path / 'one' / 'codes' / 'database_6.npy'))
+  results = tmp_path / 'run' / 'results.json'
+  before = json.loads(results.read_text())
+  assert before['metrics']['4']['deviation']['encoded']['map'] > 0
+  results.write_text(json.dumps(before | {'metrics': {}}))  # to be found anew, for all seeds
+  evaluate = ['--mode=evaluate', f'--workdir={tmp_path / "run"}']
+  assert main.main(evaluate) == 0
+  assert json.loads(results.read_text()) == before
+  (tmp_path / 'run' / 'codes.npz').unlink()
+  capsys.readouterr()
+  assert main.main(evaluate) == 1
+  assert 'codes.npz' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('flags, words', [
     (['--method=mah', '--num_seeds=2'], '--num_seeds'),
-    (['--method=itq', '--mode=evaluate'], '--mode=evaluate'),
+    (['--method=itq', '--mode=encode', '--images=x'], '--mode=encode'),
     (['--method=itq', '--code_lengths=65', '--dataset=digits'], '65 bits'),
     (['--method=ksh', '--anchors=0'], '--anchors=0'),
     (['--method=adsh', '--code_lengths=4,8'], 'one of --code_lengths=4,8'),

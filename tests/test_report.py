@@ -51,6 +51,19 @@ def test_a_method_run_in_two_ways_has_two_rows(tmp_path, capsys):
       'mah --heads=flat', 'mah --heads=cascaded']
 
 
+def test_a_run_evaluated_in_two_ways_has_two_rows(tmp_path, capsys):
+  folders = [_run(tmp_path / name, {'4': value}) for name, value in (('a', 0.5), ('b', 0.7))]
+  results = json.loads((tmp_path / 'b' / 'results.json').read_text())
+  (tmp_path / 'b' / 'results.json').write_text(json.dumps(results | {'binarize': 'nearest'}))
+  for name in 'ab':  # of a version that did not have the flag yet
+    saved = json.loads((tmp_path / name / 'config.json').read_text())
+    del saved['flags']['binarize']
+    (tmp_path / name / 'config.json').write_text(json.dumps(saved))
+  assert report.main(folders) == 0
+  assert [row[0] for row in _rows(capsys.readouterr().out)[2:]] == [
+      'mah --binarize=sign', 'mah --binarize=nearest']
+
+
 def test_groups_of_lengths_and_weights_of_heads_make_other_runs(tmp_path, capsys):
   folders = [_run(tmp_path / 'a', {'4': 0.5, '8': 0.6}),
              _run(tmp_path / 'b', {'8': 0.9, '12': 0.9}),

@@ -126,8 +126,10 @@ def test_evaluate_takes_the_nearest_codes_of_the_database(finished, tmp_path):
   shutil.copytree(copy / 'checkpoints', tmp_path / 'checkpoints')
   shutil.rmtree(copy / 'checkpoints')
   before = _results(copy)
-  assert main.main(evaluate) == 0  # codes alone, which stay what they are
-  assert _results(copy) == before
+  for flag in ([], ['--binarize=nearest']):  # codes alone, which stay what they are
+    assert main.main([*evaluate, *flag]) == 0
+    assert _results(copy) == before
+  assert main.main([*evaluate, '--binarize=sign']) == 2
   shutil.move(tmp_path / 'checkpoints', copy)
   assert main.main(evaluate) == 0  # the flag of the run again
   _assert_close_scores(copy, finished)
@@ -151,8 +153,13 @@ def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   assert main.main(evaluate) == 1
   shutil.copy(finished / 'results.json', tmp_path)
   content = (tmp_path / 'codes.npz').read_bytes()
-  (tmp_path / 'codes.npz').write_bytes(content[:1000])
+  arrays = dict(np.load(tmp_path / 'codes.npz'))
   capsys.readouterr()
+  for change in ({'encoded_8': arrays['encoded_8'][:, 1:]}, {'queries_4': arrays['queries_4'][1:]}):
+    np.savez(tmp_path / 'codes.npz', **(arrays | change))
+    assert main.main(evaluate) == 1
+    assert 'lacks codes' in capsys.readouterr().err
+  (tmp_path / 'codes.npz').write_bytes(content[:1000])
   assert main.main(evaluate) == 1
   assert 'codes.npz' in capsys.readouterr().err
 
