@@ -75,8 +75,9 @@ class Config:
                             'photographs: once resized).')
   mirror: bool = _flag(False, 'Encode an image by the mean of the outputs for it and its mirror '
                        'image, in twice the time.')
-  binarize: str = _flag('sign', 'mah, adsh: how outputs become a code: by their signs, or the code '
-                        'of the database that agrees with them most.', ('sign', 'nearest'))
+  binarize: str = _flag('sign', 'mah, adsh: how outputs become a code: by their signs, or the '
+                        'learned code that agrees with them most, for searching learned codes.',
+                        ('sign', 'nearest'))
   code_lengths: tuple[int, ...] = _flag((4, 6, 8), 'Bits of each head, ascending (c-, c, c+).')
   head_weights: tuple[float, ...] = _flag((6.0, 2.0, 1.0), 'mah: weight of each head\'s loss '
                                           '(alpha, beta, 1 of Eq. 7).')
@@ -173,8 +174,7 @@ class Config:
       raise errors.UsageError(f'--num_seeds averages methods that fit in seconds; train '
                               f'{self.method} once for each --seed, with a --workdir of its own.')
     if self.mode == 'encode' and shallow:
-      raise errors.UsageError(f'--mode=encode needs a network, which --method={self.method} has '
-                              'not.')
+      raise errors.UsageError(f'--mode=encode needs a network: --method={self.method} has none.')
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if min(self.lr_drop_rounds, default=0) < 0:
