@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import numpy as np
@@ -24,12 +25,12 @@ def run(config: config_lib.Config):
   """Fits or restores, evaluates, writes the run folder and prints its table."""
   kept = ('the same command goes on from the last checkpoint.' if config.method in methods.DEEP
           else 'features that were extracted are kept, fits are not.')
-  with progress.StopRequest(f'Stopped; {kept}') as stop:
-    _run(config, stop)
+  with (progress.StopRequest(f'Stopped; {kept}') as stop,
+        contextlib.closing(runfolder.RunFolder(config.workdir)) as folder):
+    _run(config, folder, stop)
 
 
-def _run(config, stop):
-  folder = runfolder.RunFolder(config.workdir)
+def _run(config, folder, stop):
   training = config.mode == 'train'
   if not training:
     folder.check_claimed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import fcntl
 import io
 import json
 import os
@@ -28,16 +29,27 @@ class RunFolder:
   def __init__(self, path: str):
     self.path = pathlib.Path(path).expanduser()
     self.checkpoints = self.path / 'checkpoints'
+    self._lock = None  # file descriptor
+
+  def close(self):
+    """Lets other runs into the folder."""
+    if self._lock is not None:
+      os.close(self._lock)
 
   def claim(self, config: config_lib.Config, about: dict[str, Any]):
-    """Makes the folder this run's; refuses one that holds anything of another run."""
+    """Makes the folder this run's until `close`; refuses one that holds anything of another."""
     saved = config_lib.saved_flags(self.path)
     if saved is not None and (any(self.checkpoints.glob('*')) or
                               (self.path / 'results.json').exists()):
       self.check_same(config, saved)
     try:
       self.checkpoints.mkdir(parents=True, exist_ok=True)
+      self._lock = os.open(self.path, os.O_RDONLY)
+      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
       write(self.path / 'config.json', _json({'flags': config_lib.to_json(config), **about}))
+    except BlockingIOError:
+      raise errors.InputError(f'Another run is at work in {self.path}: wait for its end, or choose '
+                              'another --workdir.') from None
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error

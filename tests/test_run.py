@@ -1,5 +1,6 @@
 """Whole runs through the command: the run folder, resuming, stopping, killing, bad input."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -17,8 +18,10 @@ import pytest
 import random_weights
 from flax import traverse_util
 
+from mah_jax import flags
 from mah_jax import main
 from mah_jax import models
+from mah_jax import runfolder
 from mah_jax.data import cifar10
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
@@ -196,6 +199,16 @@ def test_rounds_are_scored_and_saved_as_often_as_asked(finished, tmp_path):
 def test_fewer_rounds_than_are_done_are_refused(finished, capsys):
   assert _command(finished, '--num_rounds=2') == 2
   assert 'past 3 rounds' in capsys.readouterr().err
+
+
+def test_a_folder_is_one_run_s_at_a_time(finished, capsys):
+  before = (finished / 'config.json').read_bytes()
+  with contextlib.closing(runfolder.RunFolder(finished)) as folder:
+    folder.claim(flags.from_arguments([*FLAGS, f'--workdir={finished}']), {})
+    (finished / 'config.json').write_bytes(before)
+    assert _command(finished) == 1
+    assert 'Another run is at work' in capsys.readouterr().err
+  assert _command(finished) == 0
 
 
 def test_a_mistake_does_not_claim_the_folder(tmp_path, capsys):
