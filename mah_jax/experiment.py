@@ -55,8 +55,8 @@ class Experiment:
         steps_per_turn=self.plan.steps_per_epoch)
     self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
     # Of an update of the codes, which is training: flags of an evaluation do not change it.
-    self._plain = encoder_lib.Encoder(dataclasses.replace(config, mirror=False), self.network,
-                                      pixels, devices)
+    self._plain = self._encoder if not config.mirror else encoder_lib.Encoder(
+        dataclasses.replace(config, mirror=False), self.network, pixels, devices)
     self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
                                                encoder_lib.DTYPES[config.precision])
     self._feed = self._encoder.feed(data.images)

@@ -87,14 +87,14 @@ def write(config: config_lib.Config, data: datasets.Dataset, folder: runfolder.R
     folder.write_codes(f'database_{c}', own.database)
     if own.weights is not None:
       folder.write_codes(f'bit_weights_{c}', own.weights)
-  folder.write_archive(_pack(codes))
   folder.write_codes('query_labels', data.labels[split.queries])
   folder.write_codes('database_labels', data.labels[split.database])
+  folder.write_archive(_pack(codes))
   _conclude(config, data, folder, found, about)
 
 
 def _conclude(config, data, folder, found, about):
-  """Writes results.json and prints the table; arguments are those of `write`."""
+  """Prints the table and writes results.json; arguments are those of `write`."""
   split = data.protocol
   labels = data.labels[split.queries], data.labels[split.database]
   results = {
@@ -106,7 +106,6 @@ def _conclude(config, data, folder, found, about):
       'classes': list(data.class_names), 'seed': config.seed,
       **{name: getattr(config, name) for name in config_lib.EVALUATION_FIELDS},
       'code_lengths': list(config.code_lengths), 'metrics': _average(found), **about}
-  folder.write_results(results)
   progress.say(f'\n{runfolder.table(results, TOP_K)}')
   progress.say('A random order has map {chance:.4f}, the labels themselves {ceiling:.4f}.'.format(
       **results['protocol']))
@@ -115,6 +114,7 @@ def _conclude(config, data, folder, found, about):
                  f'precision@{TOP_K} is the share of relevant rows in all of it.')
   for sentence in runfolder.collisions(results):
     progress.say(sentence)
+  folder.write_results(results)
   progress.say(f'Written to {folder.path}.')
 
 
@@ -148,9 +148,10 @@ def rescore(config: config_lib.Config, data: datasets.Dataset, folder: runfolder
   try:
     codes = [[_unpack(arrays, c, i, rows) for c in config.code_lengths]
              for i in range(len(before['seeds']))]
-  except (LookupError, ValueError):
+  except (LookupError, ValueError, TypeError):
     raise errors.InputError(f'codes.npz in {folder.path} lacks codes or is of an earlier version '
-                            'of mah_jax: copy it again.') from None
+                            'of mah_jax: copy it again, or give the command of its run '
+                            'again.') from None
   _conclude(config, data, folder, [by_length(data, own) for own in codes], before)
 
 

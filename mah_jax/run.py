@@ -23,8 +23,9 @@ from mah_jax.train import step as step_lib
 
 def run(config: config_lib.Config):
   """Fits or restores, evaluates, writes the run folder and prints its table."""
-  kept = ('the same command goes on from the last checkpoint.' if config.method in methods.DEEP
-          else 'features that were extracted are kept, fits are not.')
+  kept = ('results.json is what it was.' if config.mode != 'train' else
+          'the same command goes on from the last checkpoint.' if config.method in methods.DEEP else
+          'features that were extracted are kept, fits are not.')
   with (progress.StopRequest(f'Stopped; {kept}') as stop,
         contextlib.closing(runfolder.RunFolder(config.workdir)) as folder):
     _run(config, folder, stop)
@@ -34,6 +35,7 @@ def _run(config, folder, stop):
   training = config.mode == 'train'
   if not training:
     folder.check_claimed()
+    folder.lock()
     if folder.has_codes_only or config.method in methods.SHALLOW:
       outcome.rescore(config, experiment.load(config), folder)
       return
@@ -81,4 +83,3 @@ def fit_codes(method: base.Method, data: datasets.Dataset, x: np.ndarray,
   learned = method.database_codes(state) or absent
   weights = method.bit_weights(state) or absent
   return [outcome.Codes(*own) for own in zip(queries, learned, encoded, weights)], seconds
-

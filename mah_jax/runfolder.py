@@ -31,6 +31,15 @@ class RunFolder:
     self.checkpoints = self.path / 'checkpoints'
     self._lock = None  # file descriptor
 
+  def lock(self):
+    """Keeps other runs out of the folder until `close`."""
+    self._lock = os.open(self.path, os.O_RDONLY)
+    try:
+      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      raise errors.InputError(f'Another run is at work in {self.path}: wait for its end, or choose '
+                              'another --workdir.') from None
+
   def close(self):
     """Lets other runs into the folder."""
     if self._lock is not None:
@@ -44,12 +53,8 @@ class RunFolder:
       self.check_same(config, saved)
     try:
       self.checkpoints.mkdir(parents=True, exist_ok=True)
-      self._lock = os.open(self.path, os.O_RDONLY)
-      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      self.lock()
       write(self.path / 'config.json', _json({'flags': config_lib.to_json(config), **about}))
-    except BlockingIOError:
-      raise errors.InputError(f'Another run is at work in {self.path}: wait for its end, or choose '
-                              'another --workdir.') from None
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
@@ -65,8 +70,8 @@ class RunFolder:
     if saved is None or not self.has_codes_only:
       return saved
     results = self._results()
-    return saved | {name: results[name] for name in config_lib.EVALUATION_FIELDS
-                    if name in results}
+    return saved | {name: results[name]
+                    for name in ('code_lengths', *config_lib.EVALUATION_FIELDS) if name in results}
 
   def check_same(self, config: config_lib.Config, saved: dict[str, Any]):
     """Refuses to go on with a run that was begun with other settings."""
@@ -137,7 +142,8 @@ class RunFolder:
         return results
     except (OSError, ValueError, LookupError, TypeError):
       pass
-    raise errors.InputError(f'{path} is missing or damaged: copy it again.')
+    raise errors.InputError(f'{path} is missing or damaged: copy it again, or give the command of '
+                            'its run again.')
 
 
 def write(path: pathlib.Path, content: bytes):

@@ -158,7 +158,8 @@ def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   content = (tmp_path / 'codes.npz').read_bytes()
   arrays = dict(np.load(tmp_path / 'codes.npz'))
   capsys.readouterr()
-  for change in ({'encoded_8': arrays['encoded_8'][:, 1:]}, {'queries_4': arrays['queries_4'][1:]}):
+  for change in ({'encoded_8': arrays['encoded_8'][:, 1:]}, {'queries_4': arrays['queries_4'][1:]},
+                 {'learned_4': arrays['learned_4'] > 0}):
     np.savez(tmp_path / 'codes.npz', **(arrays | change))
     assert main.main(evaluate) == 1
     assert 'lacks codes' in capsys.readouterr().err
@@ -206,8 +207,9 @@ def test_a_folder_is_one_run_s_at_a_time(finished, capsys):
   with contextlib.closing(runfolder.RunFolder(finished)) as folder:
     folder.claim(flags.from_arguments([*FLAGS, f'--workdir={finished}']), {})
     (finished / 'config.json').write_bytes(before)
-    assert _command(finished) == 1
-    assert 'Another run is at work' in capsys.readouterr().err
+    for arguments in ([], ['--mode=evaluate']):
+      assert _command(finished, *arguments) == 1
+      assert 'Another run is at work' in capsys.readouterr().err
   assert _command(finished) == 0
 
 
