@@ -3,6 +3,7 @@
 PYTHONPATH=. python benchmarks/core.py
 """
 
+import functools
 import multiprocessing
 import pathlib
 import time
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 import table
 
+from mah_jax import compiling
 from mah_jax import config
 from mah_jax import discrete
 from mah_jax import methods
@@ -36,7 +38,7 @@ def seconds(function, repeats):
 
 
 def formula(codes, embeddings, labels, sampled):
-  """The V step of ADSH and MAH in NumPy, float32, S and all products written out."""
+  """The V step of ADSH and MAH in NumPy, float32, with S written out."""
   v, u, c = codes.copy(), embeddings, codes.shape[1]
   similar = (labels[sampled] @ labels.T > 0).astype(np.float32)  # [m, n]
   r = similar.sum() / (1 - similar).sum()
@@ -46,7 +48,7 @@ def formula(codes, embeddings, labels, sampled):
   q = -2 * c * s.T @ u - 2 * GAMMA * bar_u
   for k in range(c):
     rest = [j for j in range(c) if j != k]
-    v[:, k] = -np.sign(2 * v[:, rest] @ u[:, rest].T @ u[:, k] + q[:, k])
+    v[:, k] = -np.sign(2 * v[:, rest] @ (u[:, rest].T @ u[:, k]) + q[:, k])
   return v
 
 
@@ -80,6 +82,9 @@ def memory(what):
 
 def update_in_child(n, pipe, m=2_000, c=16):
   """Seconds of one update of int8 codes, and the bytes that it needs, codes included."""
+  compiling.prepare()
+  devices = step.Devices(jax.local_devices()[:1], 1)
+  descend_rows = functools.partial(discrete.descend_rows, sweeps=1)
   rng = np.random.default_rng(0)
   of_row = jax.device_put(rng.integers(10, size=n, dtype=np.int32))
   codes = jax.device_put(rng.integers(0, 2, (n, c), np.int8) * np.int8(2) - np.int8(1))
@@ -91,7 +96,7 @@ def update_in_child(n, pipe, m=2_000, c=16):
   def update():
     rows, rest = discrete.row_problem(codes, embeddings, sampled, of_row, np.eye(10, dtype=bool),
                                       1 / 9, GAMMA)
-    return discrete.descend_rows(rows, *rest, sweeps=1)
+    return devices.over_rows(descend_rows, rows, rest)
 
   times = seconds(update, 4)[1:]
   grown = memory('VmHWM') - before
@@ -129,19 +134,20 @@ def products_row(m=2_000, c=8, repeats=5):
   floats = jax.device_put(labels.astype(np.float32))
 
   @jax.jit
-  def by_sets(h, sampled):
+  def by_sets(h, sampled, of_row, related):
     return similarity.set_sums(h, of_row[sampled], related, r)[of_row]
 
   @jax.jit
-  def dense(h, sampled):
+  def dense(h, sampled, floats):
     s = jax.numpy.where(floats[sampled] @ floats.T > 0, 1.0, -r)  # [m, n]
     return jax.numpy.matmul(s.T, h, precision='highest')
 
-  np.testing.assert_allclose(by_sets(h, sampled), dense(h, sampled), rtol=1e-3, atol=1e-2)
+  np.testing.assert_allclose(by_sets(h, sampled, of_row, related), dense(h, sampled, floats),
+                             rtol=1e-3, atol=1e-2)
   ours, other = [], []
   for _ in range(repeats):
-    ours += seconds(lambda: by_sets(h, sampled), 1)
-    other += seconds(lambda: dense(h, sampled), 1)
+    ours += seconds(lambda: by_sets(h, sampled, of_row, related), 1)
+    other += seconds(lambda: dense(h, sampled, floats), 1)
   return table.row(f"S'H, {len(labels)} rows of {len(sets)} real label sets, m={m}", ours, other,
                    20, 'dense [m, n], also in JAX; same numbers')
 
@@ -203,6 +209,7 @@ def step_rows():
 
 def rows() -> list[dict]:
   """All of them."""
+  compiling.prepare()
   return [*map(update_row, (4, 8, 16)), *scaling_rows(), products_row(), *step_rows()]
 
 

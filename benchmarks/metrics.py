@@ -49,12 +49,12 @@ def average_precision(relevant: np.ndarray) -> float:
 
 def loop_scores(query_codes, codes, query_labels, labels) -> np.ndarray:
   """MAP, MAP@k and precision@k, each with distances and an argsort of its own per query."""
-  # 64 bits, which argsort likes best, and no BLAS: its threads would suffer on a busy machine.
+  # 64 bits, which argsort likes best.
   query_codes, codes = query_codes.astype(np.float64), codes.astype(np.float64)
   total = np.zeros(3)
 
   def ranked(code, label):
-    distance = (codes.shape[1] - np.einsum('nc,c->n', codes, code)) / 2
+    distance = (codes.shape[1] - codes @ code) / 2
     return labels[:, label > 0].any(axis=1)[np.argsort(distance)]
 
   for code, label in zip(query_codes, query_labels, strict=True):

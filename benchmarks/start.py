@@ -18,16 +18,18 @@ from mah_jax import deep, main
 fit = deep.loop.fit
 deep.loop.fit = lambda *args, on_step, **rest: fit(*args, on_step=lambda: os._exit(0), **rest)
 main.main(['--flagfile=launch/quickstart.cfg', f'--workdir={sys.argv[1]}'])
+sys.exit('There was no first step.')
 '''
 
 
 def seconds(cache: str) -> float:
   """From the start of the program to the end of its first training step."""
   with tempfile.TemporaryDirectory() as workdir:
+    environment = os.environ | {'XDG_CACHE_HOME': cache}
+    environment.pop('JAX_COMPILATION_CACHE_DIR', None)  # it would be the cache of both
     start = time.perf_counter()
-    subprocess.run([sys.executable, '-c', FIRST_STEP, workdir], check=True,
-                   env=os.environ | {'XDG_CACHE_HOME': cache}, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    subprocess.run([sys.executable, '-c', FIRST_STEP, workdir], check=True, env=environment,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 

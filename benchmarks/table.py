@@ -7,13 +7,14 @@ from collections.abc import Sequence
 def row(work: str, ours: Sequence[float], other: Sequence[float], goal: float | None,
         note: str = '', scale: float = 1.0) -> dict:
   """One row from seconds of each repeat; `scale` multiplies the other's, where part was timed."""
-  ratios = sorted(scale * b / a for a, b in zip(ours, other)) if len(ours) == len(other) else []
-  ratio = scale * statistics.median(other) / statistics.median(ours)
-  if ratios:
-    note = f'{note}; turns {ratios[0]:.3g} to {ratios[-1]:.3g}'.strip('; ')
+  each = len(ours) // len(other)  # ours may be timed several times for each of theirs
+  ratios = [scale * b / statistics.median(ours[i * each:(i + 1) * each])
+            for i, b in enumerate(other)]
   return {'work': work, 'ours_s': statistics.median(ours),
-          'other_s': scale * statistics.median(other), 'ratio': ratio, 'goal': goal,
-          'repeats': len(ours), 'note': note}
+          'other_s': scale * statistics.median(other),
+          'ratio': scale * statistics.median(other) / statistics.median(ours), 'goal': goal,
+          'repeats': len(other),
+          'note': f'{note}; single ratios {min(ratios):.3g} to {max(ratios):.3g}'.strip('; ')}
 
 
 def text(rows: Sequence[dict]) -> str:

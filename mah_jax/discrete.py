@@ -13,7 +13,7 @@ import numpy as np
 from mah_jax import similarity as similarity_lib
 
 RESTARTS = 16     # of the search for a codebook
-BLOCK = 2**17     # rows that are solved at a time
+BLOCK = 2**16     # rows that are solved at a time
 AGREEMENTS = 2**24  # of embeddings with words, that are kept at once
 MAX_TAILS = 1024  # ways to lengthen a codeword that the search looks at
 

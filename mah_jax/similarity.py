@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Array = jax.Array | np.ndarray
+COUNTED = 2**16  # keys below it are counted, which is faster than to sort them
 
 
 class Groups(NamedTuple):
@@ -33,14 +34,21 @@ def group_rows(labels: Array) -> Groups:
   powers = np.zeros((len(label), -(-len(label) // 16)), np.float32)
   powers[label, label // 16] = 2.0 ** (label % 16)
   words = (labels.astype(np.float32) @ powers).astype(np.uint16)  # [n, ceil(L / 16)]
-  of_row = None
+  of_row = np.zeros(len(labels), np.int64)
   for word in words.T:
-    key = word if of_row is None else of_row * 2**16 + word
-    _, first, of_row, counts = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True)
-  sets = labels[first].astype(np.float32)  # [g, L]
+    of_row = _numbered(of_row * 2**16 + word)
+  rows = np.empty(of_row.max() + 1, np.int64)
+  rows[of_row] = np.arange(len(of_row))  # any row of each set
+  sets = labels[rows].astype(np.float32)  # [g, L]
   related = sets @ sets.T > 0
-  return Groups(of_row.astype(np.int32), related, related @ counts)
+  return Groups(of_row.astype(np.int32), related, related @ np.bincount(of_row))
+
+
+def _numbered(keys: np.ndarray) -> np.ndarray:
+  """The number of each key among the distinct ones in ascending order, [n] -> [n]."""
+  if keys.max() >= COUNTED:
+    return np.unique(keys, return_inverse=True)[1]
+  return (np.cumsum(np.bincount(keys) > 0) - 1)[keys]
 
 
 def share_label(related: Array, sets: Array, other_sets: Array) -> Array:

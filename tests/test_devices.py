@@ -13,7 +13,6 @@ from flax import linen as nn
 from mah_jax import discrete
 from mah_jax import errors
 from mah_jax import experiment
-from mah_jax import losses
 from mah_jax.data import pipeline
 from mah_jax.methods import mah
 from mah_jax.models import dropout
@@ -104,12 +103,23 @@ def test_padded_rows_change_nothing_but_batch_statistics():
   assert np.all(outcomes[0][2][63:] == 0)
 
 
-def test_no_recompilation_between_rounds(monkeypatch):
-  traces = []
-  plain = losses.semantic_loss
-  monkeypatch.setattr(losses, 'semantic_loss', lambda *args: traces.append(1) or plain(*args))
-  toy.fit(toy.make(2, num_rounds=3, num_sampled=150))  # 150 rows: the last batch is short
-  assert len(traces) == len(toy.FLAGS['code_lengths'])
+@pytest.mark.parametrize('num_devices', [1, 2])
+def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(num_devices):
+  compiled, before_step = [], []
+
+  def listen(event, seconds, **details):
+    del seconds, details
+    if event.endswith('backend_compile_duration'):
+      compiled.append(event)
+
+  made = toy.make(num_devices, num_rounds=4, num_sampled=150)  # 150 rows: the last batch is short
+  jax.monitoring.register_event_duration_secs_listener(listen)
+  try:
+    toy.fit(made, on_step=lambda: before_step.append(len(compiled)))
+  finally:
+    jax.monitoring.unregister_event_duration_listener(listen)
+  first = made.plan.steps_per_round  # after the update of the codes
+  assert 0 < before_step[0] and before_step[first] == before_step[-1] == len(compiled)
 
 
 def test_the_work_of_a_step_does_not_grow_with_the_database():

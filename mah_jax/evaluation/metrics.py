@@ -1,7 +1,10 @@
 """Retrieval scores of binary codes that do not hide what ties do to a Hamming ranking."""
 
+import functools
 import itertools
+import os
 from collections.abc import Iterator
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ from mah_jax.evaluation import hamming
 from mah_jax.evaluation import ties
 
 _BLOCK = 2 ** 18  # counts that are kept at once
+_KEPT = 2 ** 26  # bytes that say which rows are relevant to a label set
 
 
 def evaluate(
@@ -206,21 +210,27 @@ def _ranked(
   bounds = np.searchsorted(code_of, np.arange(len(queries.codes) + 1))
   found = np.arange(1.0, len(database.code_of) + 1)
 
+  @functools.lru_cache(max(1, _KEPT // len(database.code_of)))
+  def relevant(label_set):
+    sets = hamming.overlapping(database.label_sets, queries.label_sets[label_set])
+    return sets.take(database.label_set_of)  # [n]
+
   def rank(code):
     level, m = hamming.levels(database.codes, queries.codes[code], c, sums)
-    order, ends = hamming.ranking(level[database.code_of], m)
-    ranked = database.label_set_of[order]  # [n]
+    order, ends = hamming.ranking(level.take(database.code_of), m)
+    entries = []
     for label_set in label_set_of[bounds[code]:bounds[code + 1]]:
-      relevant = hamming.overlapping(database.label_sets, queries.label_sets[label_set])
-      ranks = np.flatnonzero(relevant[ranked]) + 1
+      ranks = np.flatnonzero(relevant(label_set).take(order)) + 1
       ap = ties.ratio((found[:ranks.size] / ranks).sum(), ranks.size)
-      yield ap, ends, np.searchsorted(ranks, ends, 'right')
+      entries.append((ap, ends, np.searchsorted(ranks, ends, 'right')))
+    return entries
 
   # Weighted distances have other levels for each code, so their blocks are single codes.
   step = _BLOCK // (c + 1) + 1 if sums is None else 1
-  for start in range(0, len(queries.codes), step):
-    codes = range(start, min(start + step, len(queries.codes)))
-    entries = itertools.chain.from_iterable(map(rank, codes))
-    ap, ends, hits = map(np.array, zip(*entries, strict=True))
-    yield (count[bounds[codes.start]:bounds[codes.stop]], ap,
-           np.diff(ends, axis=1, prepend=0), np.diff(hits, axis=1, prepend=0))
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy sorts and takes without the GIL
+    for start in range(0, len(queries.codes), step):
+      codes = range(start, min(start + step, len(queries.codes)))
+      entries = itertools.chain.from_iterable(pool.map(rank, codes))
+      ap, ends, hits = map(np.array, zip(*entries, strict=True))
+      yield (count[bounds[codes.start]:bounds[codes.stop]], ap,
+             np.diff(ends, axis=1, prepend=0), np.diff(hits, axis=1, prepend=0))

@@ -90,6 +90,8 @@ class Devices:
 
   def over_rows(self, function: Callable, rows: Any, rest: tuple) -> jax.Array:
     """function(rows, *rest) with the rows [n, ...] of a pytree spread over the devices."""
+    if len(self.devices) == 1:  # without the copies that spreading makes
+      return self.replicate(function(rows, *rest))
     n = len(jax.tree.leaves(rows)[0])
     missing = -n % len(self.devices)
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), rows)
