@@ -61,7 +61,7 @@ def problem(n, m, c):
   return codes, embeddings, labels, rng.permutation(n)[:m]
 
 
-def update_row(c, n=59_000, m=2_000, repeats=3):
+def update_row(c, n=59_000, m=2_000, repeats=9):
   """The database update, label grouping included, against the formula."""
   case = problem(n, m, c)
   new, ours, other = np.asarray(discrete.dcc(*case, gamma=GAMMA)), [], []
