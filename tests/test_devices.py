@@ -119,7 +119,7 @@ def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(num_dev
   finally:
     jax.monitoring.unregister_event_duration_listener(listen)
   first = made.plan.steps_per_round  # after the update of the codes
-  assert 0 < before_step[0] and before_step[first] == before_step[-1] == len(compiled)
+  assert before_step[0] > 0 and before_step[first] == before_step[-1] == len(compiled)
 
 
 def test_the_work_of_a_step_does_not_grow_with_the_database():
