@@ -37,7 +37,7 @@ def group_rows(labels: Array) -> Groups:
   of_row = np.zeros(len(labels), np.int64)
   for word in words.T:
     of_row = _numbered(of_row * 2**16 + word)
-  rows = np.empty(of_row.max() + 1, np.int64)
+  rows = np.empty(of_row.max(initial=-1) + 1, np.int64)
   rows[of_row] = np.arange(len(of_row))  # any row of each set
   sets = labels[rows].astype(np.float32)  # [g, L]
   related = sets @ sets.T > 0
@@ -46,7 +46,7 @@ def group_rows(labels: Array) -> Groups:
 
 def _numbered(keys: np.ndarray) -> np.ndarray:
   """The number of each key among the distinct ones in ascending order, [n] -> [n]."""
-  if keys.max() >= COUNTED:
+  if keys.max(initial=0) >= COUNTED:
     return np.unique(keys, return_inverse=True)[1]
   return (np.cumsum(np.bincount(keys) > 0) - 1)[keys]
 

@@ -28,6 +28,11 @@ def test_a_row_without_labels_is_similar_to_nothing():
   assert groups.degree[groups.of_row].tolist() == [0, 2, 2, 0]
 
 
+def test_no_rows_have_no_label_sets():
+  groups = similarity.group_rows(np.zeros((0, 3)))
+  assert groups.of_row.shape == (0,) and groups.related.shape == (0, 0)
+
+
 def test_balanced_value_of_ten_equal_classes_is_a_ninth():
   labels = np.tile(np.eye(10, dtype=np.uint8), (30, 1))
   groups = similarity.group_rows(labels)
