@@ -53,36 +53,39 @@ def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np
   """
   groups = similarity_lib.group_rows(labels)
   r = similarity_lib.dissimilar_value(groups, np.asarray(sampled), similarity)
-  rows, problem = row_problem(codes, embeddings, sampled, groups.of_row, groups.related, r, gamma)
-  return descend_rows(rows, *problem, sweeps=sweeps)
+  place, problem = row_problem(embeddings, sampled, groups.of_row, groups.related, r, gamma)
+  return descend_rows((codes, groups.of_row, place), *problem, sweeps=sweeps)
 
 
 @jax.jit
-def row_problem(codes: jax.Array, embeddings: jax.Array, sampled: jax.Array,
-                set_of_row: jax.Array, related: jax.Array, r: jax.Array,
-                gamma: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+def row_problem(embeddings: jax.Array, sampled: jax.Array, set_of_row: jax.Array,
+                related: jax.Array, r: jax.Array,
+                gamma: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
   """What Eq. 8 asks of each row of B: min b'Gb - 2 b.pull, rows independent.
 
   The pull c S'H + gamma H on the sampled rows, that is -E/2 of Eq. 9, is the sum of what a row's
   label set asks and, for sampled rows, what their embedding asks; it is never made as a whole.
 
   Returns:
-    rows: the codes [n, c], label sets [n] and place in `own_pull` [n] of each row.
+    place: of each row in `own_pull`, [n].
     problem: set_pull [g, c]; own_pull [m + 1, c], its last row 0; gram = H'H, [c, c].
   """
   m, c = embeddings.shape
   chex.assert_shape(sampled, (m,))
   set_pull = c * similarity_lib.set_sums(embeddings, set_of_row[sampled], related, r)
   own_pull = jnp.pad(gamma * embeddings, ((0, 1), (0, 0)))
-  place = jnp.full(len(codes), m, jnp.int32).at[sampled].set(jnp.arange(m, dtype=jnp.int32))
+  place = jnp.full(len(set_of_row), m, jnp.int32).at[sampled].set(jnp.arange(m, dtype=jnp.int32))
   gram = jnp.matmul(embeddings.T, embeddings, precision='highest')
-  return (codes, set_of_row, place), (set_pull, own_pull, gram)
+  return place, (set_pull, own_pull, gram)
 
 
 @functools.partial(jax.jit, static_argnames='sweeps')
 def descend_rows(rows: tuple[jax.Array, ...], set_pull: jax.Array, own_pull: jax.Array,
                  gram: jax.Array, *, sweeps: int) -> jax.Array:
-  """`descend` on any part of the rows of a `row_problem`, in blocks, so that memory is bounded."""
+  """`descend` on any part of the rows of a `row_problem`, in blocks, so that memory is bounded.
+
+  Rows are their codes [n, c], label sets [n] and places in `own_pull` [n].
+  """
   codes = rows[0]
   n = len(codes)
   size = min(n, BLOCK)

@@ -34,6 +34,13 @@ def test_the_gradient_goes_to_the_maximum(h, w, size, padding):
   np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_ties_share_the_gradient():
-  found = jax.grad(lambda x: pool.max_pool(x, 2).sum())(np.ones((1, 2, 2, 1), np.float32))
-  assert found.sum() == 1 and found.max() < 1
+def test_the_first_of_equal_maxima_gets_the_gradient():
+  x = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 0]], np.float32)[None, :, :, None]
+  found = jax.grad(lambda x: pool.max_pool(x, 3).sum())(x)
+  np.testing.assert_array_equal(found[0, :, :, 0], [[0, 1, 0], [0, 0, 0], [0, 0, 0]])
+
+
+def test_half_precision_stays_half():
+  x = np.arange(16).reshape(1, 4, 4, 1).astype(jax.numpy.bfloat16)
+  value, pull = jax.vjp(lambda x: pool.max_pool(x, 3, 1), x)
+  assert value.dtype == pull(value)[0].dtype == jax.numpy.bfloat16

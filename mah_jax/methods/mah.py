@@ -71,8 +71,8 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
     r = similarity.dissimilar_value(groups, sampled, config.similarity)
     new = []
     for b, h in zip(codes, embeddings):
-      rows, problem = discrete.row_problem(b, h, sampled, of_row, related, r, config.gamma)
-      new.append(over_rows(descend_rows, rows, problem))
+      place, problem = discrete.row_problem(h, sampled, of_row, related, r, config.gamma)
+      new.append(over_rows(descend_rows, (b, of_row, place), problem))
     return tuple(new)
 
   return base.DeepMethod(network, targets, loss, init_codes, update_codes,
