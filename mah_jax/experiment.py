@@ -60,6 +60,7 @@ class Experiment:
     self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
                                                encoder_lib.DTYPES[config.precision])
     self._feed = self._encoder.feed(data.images)
+    self._state, self._outputs = None, {}  # outputs of this state, by their rows
 
   def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:
     """The state before the first step, on all devices.
@@ -87,8 +88,17 @@ class Experiment:
                        f'encoding {len(rows)} images')
 
   def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
-    """Outputs of the network for rows of the dataset, ([rows, w], ...)."""
-    return self._encoder(state.variables, self._feed, rows, f'encoding {len(rows)} images')
+    """Outputs of the network for rows of the dataset, ([rows, w], ...).
+
+    Those of the newest state are kept: the end of a run asks for what its last round was scored by.
+    """
+    if self._state is not state:
+      self._state, self._outputs = state, {}
+    key = rows.tobytes()
+    if key not in self._outputs:
+      self._outputs[key] = self._encoder(state.variables, self._feed, rows,
+                                         f'encoding {len(rows)} images')
+    return self._outputs[key]
 
 
 def _schedule(config: config_lib.Config, plan: loop.Plan) -> optax.Schedule:

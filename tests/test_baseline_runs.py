@@ -7,6 +7,7 @@ import image_files
 import numpy as np
 import pytest
 
+from mah_jax import encoder
 from mah_jax import main
 from mah_jax.evaluation import metrics
 
@@ -69,3 +70,16 @@ def test_a_daph_run_starts_from_another_and_is_scored_both_ways(tmp_path):
     assert (_results(second)['metrics']['6']['encoded'] == scores) == same
     assert np.array_equal(codes()['queries'], first['queries']) == same
     np.testing.assert_array_equal(codes()['database'], first['database'])
+
+
+def test_a_run_without_learned_codes_encodes_its_database_once(tmp_path, monkeypatch):
+  encoded, encode = [], encoder.Encoder.__call__
+
+  def count(self, variables, feed, rows, name):
+    encoded.append(len(rows))
+    return encode(self, variables, feed, rows, name)
+
+  monkeypatch.setattr(encoder.Encoder, '__call__', count)
+  assert main.main([*TINY, '--method=dpsh', '--code_lengths=6', f'--workdir={tmp_path}',
+                    '--num_rounds=2', '--eval_every=1']) == 0
+  assert sorted(encoded) == [1, 100, 100, 1697, 1697]  # one for bit weights; two rounds scored
