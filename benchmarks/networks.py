@@ -1,6 +1,6 @@
 """Times our networks beside the same ones in PyTorch on a CPU, two threads each.
 
-pip install -r requirements.txt -r requirements-bench.txt
+pip install -r requirements-bench.txt  # which says where pip finds it
 PYTHONPATH=.:tests python benchmarks/networks.py
 
 Either side runs in a process of its own, and the two take turns, a call each, so that other

@@ -6,17 +6,13 @@ PYTHONPATH=.:tests python benchmarks/run.py [core rounds stream metrics networks
 import importlib
 import json
 import multiprocessing
-import os
 import pathlib
-import platform
-import re
 import sys
 
 import table
 
 PARTS = ('core', 'rounds', 'stream', 'metrics', 'networks', 'start')
 RESULTS = pathlib.Path(__file__).with_name('results.json')
-CPUS = pathlib.Path('/proc/cpuinfo')
 
 
 def measure(part: str) -> list[dict]:
@@ -35,21 +31,13 @@ def _send_rows(part, pipe):
   pipe.send(importlib.import_module(part).rows())
 
 
-def processor() -> str:
-  """Its name, or what family it is of where there is none to be found."""
-  found = re.search('model name\\s*: (.*)', CPUS.read_text()) if CPUS.exists() else None
-  return found[1] if found else platform.machine()
-
-
 def main(parts: list[str]) -> None:
   """Measures the parts, keeps what results.json has of the others, prints all."""
-  machine = f'{processor()}, {os.cpu_count()} cores'
-  found = json.loads(RESULTS.read_text())['parts'] if RESULTS.exists() else {}
+  found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
   for part in parts:
     print(f'{part} ...', file=sys.stderr, flush=True)
     found[part] = measure(part) or found.get(part, [])
-    RESULTS.write_text(json.dumps({'machine': machine, 'parts': found}, indent=1) + '\n')
-  print(f'{machine}\n')
+    RESULTS.write_text(json.dumps(found, indent=1) + '\n')
   print(table.text([row for part in PARTS for row in found.get(part, [])]))
 
 
