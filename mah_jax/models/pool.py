@@ -10,7 +10,7 @@ import jax.numpy as jnp
 def max_pool(x: jax.Array, size: int, padding: int = 0) -> jax.Array:
   """The maximum over each window of size x size pixels, every second one in both directions.
 
-  nn.max_pool gives the same, but its gradient takes eight times as long on a CPU. Where a maximum
+  nn.max_pool gives the same, but its gradient takes many times as long on a CPU. Where a maximum
   is met more than once in its window, the first one gets the gradient.
 
   Args:
