@@ -20,11 +20,25 @@ def _results(folder):
   return json.loads((folder / 'results.json').read_text())
 
 
-def test_a_drsch_run_is_cut_to_other_lengths_and_encodes(tmp_path, capsys):
+@pytest.fixture
+def encoded(monkeypatch):
+  """How many rows each pass through a network encodes, in a list that grows."""
+  found, encode = [], encoder.Encoder.__call__
+
+  def count(self, variables, feed, rows, name):
+    found.append(len(rows))
+    return encode(self, variables, feed, rows, name)
+
+  monkeypatch.setattr(encoder.Encoder, '__call__', count)
+  return found
+
+
+def test_a_drsch_run_is_cut_to_other_lengths_and_encodes(tmp_path, capsys, encoded):
   workdir, photos = tmp_path / 'run', tmp_path / 'photos'
   photos.mkdir()
   (photos / 'a.png').write_bytes(image_files.encode(np.zeros((8, 8), np.uint8)))
   assert main.main([*TINY, '--method=drsch', '--code_lengths=4,8', f'--workdir={workdir}']) == 0
+  assert sorted(encoded) == [1, 100, 1697]  # once: for the bit weights, queries, database
   before = _results(workdir)
   assert 'weighted' in capsys.readouterr().out
   queries, database, weights, *labels = (
@@ -70,16 +84,3 @@ def test_a_daph_run_starts_from_another_and_is_scored_both_ways(tmp_path):
     assert (_results(second)['metrics']['6']['encoded'] == scores) == same
     assert np.array_equal(codes()['queries'], first['queries']) == same
     np.testing.assert_array_equal(codes()['database'], first['database'])
-
-
-def test_a_run_without_learned_codes_encodes_its_database_once(tmp_path, monkeypatch):
-  encoded, encode = [], encoder.Encoder.__call__
-
-  def count(self, variables, feed, rows, name):
-    encoded.append(len(rows))
-    return encode(self, variables, feed, rows, name)
-
-  monkeypatch.setattr(encoder.Encoder, '__call__', count)
-  assert main.main([*TINY, '--method=dpsh', '--code_lengths=6', f'--workdir={tmp_path}',
-                    '--num_rounds=2', '--eval_every=1']) == 0
-  assert sorted(encoded) == [1, 100, 100, 1697, 1697]  # one for bit weights; two rounds scored
