@@ -96,15 +96,14 @@ def update_in_child(n, pipe, m=2_000, c=16):
   before = memory('VmRSS')
   pathlib.Path('/proc/self/clear_refs').write_text('5')  # the peak begins anew
 
-  def update():
+  def row_problem():
     place, rest = discrete.row_problem(embeddings, sampled, of_row, np.eye(10, dtype=bool),
                                        1 / 9, GAMMA)
-    rows = codes, of_row, place
-    return devices.over_rows(descend_rows, rows, rest), (rows, rest)
+    return (codes, of_row, place), rest
 
-  times = seconds(lambda: update()[0], 6)[1:]
+  times = seconds(lambda: devices.over_rows(descend_rows, *row_problem()), 6)[1:]
   grown = codes.nbytes + of_row.nbytes + memory('VmHWM') - before
-  rows, rest = update()[1]
+  rows, rest = row_problem()
   plan = discrete.descend_rows.lower(rows, *rest, sweeps=1).compile().memory_analysis()
   pipe.send((times, grown, plan.argument_size_in_bytes + plan.output_size_in_bytes
              + plan.temp_size_in_bytes))
