@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -104,13 +103,17 @@ class Devices:
 def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, image_shape,
                m: int, key: jax.Array, init_key: jax.Array) -> TrainState:
   """A state before the first step, for images of `image_shape` [h, w, ch] and m sampled rows."""
-  images = jnp.zeros((1, *image_shape))
-  variables = jax.jit(functools.partial(network.init, train=False))(init_key, images)
-  outputs = jax.eval_shape(functools.partial(network.apply, train=False), variables, images)
-  return TrainState.create(
-      apply_fn=network.apply, params=variables['params'], tx=tx,
-      batch_stats=variables.get('batch_stats', {}), codes=codes,
-      memory=tuple(jnp.zeros((m, u.shape[1])) for u in outputs), key=key)
+
+  @jax.jit  # of the network, only its parameters are computed
+  def start(init_key, key):
+    outputs, variables = network.init_with_output(init_key, jnp.zeros((1, *image_shape)),
+                                                  train=False)
+    return TrainState.create(
+        apply_fn=network.apply, params=variables['params'], tx=tx,
+        batch_stats=variables.get('batch_stats', {}), codes=(),
+        memory=tuple(jnp.zeros((m, u.shape[1])) for u in outputs), key=key)
+
+  return start(init_key, key).replace(codes=codes)
 
 
 def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array, dtype: jnp.dtype, **options):
