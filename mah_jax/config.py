@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import pathlib
 from typing import Any
 
@@ -240,7 +241,7 @@ def text(value: Any) -> str:
 
 def saved_flags(workdir: str | pathlib.Path) -> dict[str, Any] | None:
   """The flags of the run in a folder, or None where there is no run."""
-  path = pathlib.Path(workdir).expanduser() / 'config.json'
+  path = pathlib.Path(os.path.expanduser(workdir)) / 'config.json'
   if not path.exists():
     return None
   try:

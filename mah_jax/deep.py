@@ -96,9 +96,6 @@ def _begin(config, data, devices, folder, checkpoints) -> Trained:
     raise errors.InputError(f'The names or labels of the images in {config.data_dir} are not those '
                             f'that the run in {folder.path} was begun with: restore them, or '
                             'choose another --workdir.')
-  if 'labels' not in meta:
-    raise errors.InputError(f'The run in {folder.path} is of an earlier version of mah_jax, whose '
-                            'training cannot be gone on with: choose another --workdir.')
   experiment = experiment_lib.Experiment(config, data, pipeline.Pixels(**meta['pixels']), devices)
   state = checkpoints.restore(step, experiment.new_state())
   if config.mode == 'evaluate':
@@ -131,6 +128,7 @@ def _train(config, folder, checkpoints, trained, stop) -> Trained:
   if int(state.step) > total:
     raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
                             f'past {first} rounds already.')
+  folder.write_config(config, outcome.about(experiment.devices))
   folder.keep_rounds(first)
   with progress.bar(total, 'training', done=int(state.step)) as bar, stop.deferred():
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import pathlib
 
 import jax
@@ -29,19 +30,19 @@ SKIPPED = 'skipped.txt'  # images that could not be read, with the reason
 
 def encode(config: config_lib.Config):
   """Writes packed codes of --images in every length, and an index of their files."""
-  with progress.StopRequest('Stopped; nothing was written.'):
-    _encode(config)
+  with progress.StopRequest('Stopped; nothing was written.') as stop:
+    _encode(config, stop)
 
 
-def _encode(config):
-  source = pathlib.Path(config.images).expanduser()
+def _encode(config, stop):
+  source = pathlib.Path(os.path.expanduser(config.images))
   names = images_lib.find(source)
   if not names:
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
   encoder, method, variables, among = _restore(config, devices)
-  output = pathlib.Path(config.output or f'{config.workdir}/encoded').expanduser()
+  output = pathlib.Path(os.path.expanduser(config.output or f'{config.workdir}/encoded'))
   try:
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
   except OSError as error:
@@ -58,19 +59,30 @@ def _encode(config):
   sides = {'codes': method.query_embeddings, 'database_codes': method.database_embeddings}
   if method.query_embeddings is method.database_embeddings:
     del sides['database_codes']
-  for name, embeddings in sides.items():
-    for c, head in zip(config.code_lengths, experiment.binary(embeddings(outputs), among)):
-      runfolder.write(output / f'{name}_{c}.npy',
-                      runfolder.npy(np.packbits(head[good] > 0, axis=1)))
-  for c, weights in zip(config.code_lengths, method.bit_weights(outputs) or ()):
-    runfolder.write(output / f'bit_weights_{c}.npy', runfolder.npy(weights))
-  runfolder.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
-  runfolder.write_text(output / SKIPPED,
-                       ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
+  arrays = {f'{name}_{c}': np.packbits(head[good] > 0, axis=1)
+            for name, embeddings in sides.items()
+            for c, head in zip(config.code_lengths, experiment.binary(embeddings(outputs), among))}
+  arrays |= {f'bit_weights_{c}': weights
+             for c, weights in zip(config.code_lengths, method.bit_weights(outputs) or ())}
+  with stop.deferred():
+    _remove(output)
+    for name, array in arrays.items():
+      runfolder.write(output / f'{name}.npy', runfolder.npy(array))
+    runfolder.write_text(output / SKIPPED,
+                         ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
+    runfolder.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
   for row in sorted(bad)[:5]:
     progress.say(f'Skipped {names[row]}: {bad[row]}.')
   progress.say(f'{len(good)} images encoded to {config_lib.text(config.code_lengths)} bits, '
                f'{len(bad)} skipped. Written to {output}.')
+
+
+def _remove(output: pathlib.Path):
+  """Removes what an earlier encoding wrote, the index first: its rows are of other images."""
+  (output / INDEX).unlink(missing_ok=True)
+  for name in ('codes', 'database_codes', 'bit_weights'):
+    for path in output.glob(f'{name}_[0-9]*.npy'):
+      path.unlink()
 
 
 def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dict, tuple | None]:
@@ -83,7 +95,7 @@ def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dic
       progress.say(report)
     meta = checkpoints.meta(step)
     folder.check_same(config, meta['flags'])
-    no_rows = np.zeros((0, meta.get('labels', 1)), np.uint8)  # nothing of the database is asked
+    no_rows = np.zeros((0, meta['labels']), np.uint8)  # nothing of the database is asked
     method = methods.DEEP[config.method](config, no_rows)
     network = experiment.network(config, method)
     encoder = encoder_lib.Encoder(config, network, pipeline.Pixels(**meta['pixels']), devices)
@@ -91,9 +103,6 @@ def _restore(config, devices) -> tuple[encoder_lib.Encoder, base.DeepMethod, dic
                                jnp.zeros((1, *encoder.input_shape)))
     wanted = dict(variables)
     if config.binarize == 'nearest':
-      if 'rows' not in meta:
-        raise errors.InputError(f'The run in {folder.path} is of an earlier version of mah_jax, '
-                                'without what --binarize=nearest needs: use --binarize=sign.')
       wanted['codes'] = tuple(jax.ShapeDtypeStruct((meta['rows'], c), np.int8)
                               for c in config.code_lengths)
     found = checkpoints.restore_part(step, devices.abstract(wanted))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -35,7 +39,7 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
   themselves are the features.
 
   Returns:
-    [rows, D] float32, mapped from disk, read-only.
+    [rows, D] float32; those of a backbone are mapped from disk, read-only.
   """
   if not config.pretrained:
     return _pixels(data)
@@ -52,13 +56,30 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
            'pixels': json.loads(json.dumps(pixels._asdict()))}
   folder = cache.folder('features') / hashlib.sha256(_json(about)).hexdigest()[:32]
   finished = folder / 'features.npy'
-  if not finished.exists():
-    runfolder.write(folder / 'about.json', _json(about))
-    encoder = encoder_lib.Encoder(config, module, pixels, devices)
-    shape = jax.eval_shape(lambda x: module.apply(start.variables, x, train=False),
-                           np.zeros((1, *encoder.input_shape), np.float32)).shape
-    _fill(folder, encoder, devices.replicate(start.variables), data.images, shape[1])
+  folder.mkdir(parents=True, exist_ok=True)
+  with _alone(folder):
+    if not finished.exists():
+      runfolder.write(folder / 'about.json', _json(about))
+      encoder = encoder_lib.Encoder(config, module, pixels, devices)
+      shape = jax.eval_shape(lambda x: module.apply(start.variables, x, train=False),
+                             np.zeros((1, *encoder.input_shape), np.float32)).shape
+      _fill(folder, encoder, devices.replicate(start.variables), data.images, shape[1])
   return np.load(finished, mmap_mode='r')
+
+
+@contextlib.contextmanager
+def _alone(folder: pathlib.Path) -> Iterator[None]:
+  """Keeps other runs from the folder, after waiting for one that is at work there."""
+  descriptor = os.open(folder, os.O_RDONLY)
+  try:
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      progress.say('Another run is extracting the same features: waiting for it.')
+      fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
+  finally:
+    os.close(descriptor)
 
 
 def _pixels(data: datasets.Dataset) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 import textwrap
 from collections.abc import Sequence
@@ -100,7 +101,7 @@ def expand(arguments: Sequence[str], inside: tuple[pathlib.Path, ...] = ()) -> l
 
 def _find(name: str) -> pathlib.Path:
   """The flagfile of this name, by path or among the package's launch files."""
-  path = pathlib.Path(name).expanduser()
+  path = pathlib.Path(os.path.expanduser(name))
   places = [path]
   if path.parent in (pathlib.Path(), pathlib.Path('launch')):
     places += [folder / path.name for folder in LAUNCH_FOLDERS]

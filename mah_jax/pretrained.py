@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import pathlib
 from typing import Any
 from typing import NamedTuple
@@ -41,7 +42,7 @@ def load(config: config_lib.Config, backbone: nn.Module, channels: int,
   image = jnp.zeros((1, IMAGE_SIDE, IMAGE_SIDE, channels))
   variables = jax.eval_shape(
       functools.partial(backbone.init, train=False), jax.random.key(0), image)
-  path = pathlib.Path(config.pretrained).expanduser()
+  path = pathlib.Path(os.path.expanduser(config.pretrained))
   if not path.exists():
     raise errors.InputError(f'--pretrained={config.pretrained} does not exist. ImageNet weights '
                             'for --backbone=resnet50_v1 come with: python -m mah_jax.data.fetch '

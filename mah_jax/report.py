@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str]) -> int:
           file=sys.stdout if arguments else sys.stderr)
     return 0 if arguments else 2
   try:
-    print(table([read(pathlib.Path(name).expanduser()) for name in arguments]))
+    print(table([read(pathlib.Path(os.path.expanduser(name))) for name in arguments]))
   except errors.UsageError as error:
     return _complain(error, 2)
   except (errors.InputError, OSError) as error:

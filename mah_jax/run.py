@@ -9,6 +9,7 @@ import numpy as np
 
 from mah_jax import config as config_lib
 from mah_jax import deep
+from mah_jax import errors
 from mah_jax import experiment
 from mah_jax import features
 from mah_jax import methods
@@ -41,7 +42,10 @@ def _run(config, folder, stop):
       return
   devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
   if training:
-    folder.claim(config, outcome.about(devices))
+    if folder.has_codes_only and config.method in methods.DEEP:
+      raise errors.InputError(f'{folder.path} holds the codes of a run, but no checkpoint to go on '
+                              'from: score them with --mode=evaluate, or choose another --workdir.')
+    folder.claim(config)
   data = experiment.load(config)
   if training and data.report:
     folder.write_skipped(data.report)
@@ -51,6 +55,8 @@ def _run(config, folder, stop):
     method = shallow.make(config)
   x = (features.extract(config, data, devices) if method.reads == 'features'
        else np.arange(len(data.labels)))
+  if config.method in methods.SHALLOW:  # the others write it when they know that they can go on
+    folder.write_config(config, outcome.about(devices))
   seeds = range(config.seed, config.seed + config.num_seeds)
   codes, found, seconds, began = [], [], 0.0, time.monotonic()
   for seed in seeds:

@@ -27,7 +27,7 @@ class RunFolder:
   """The files of one run below `--workdir`, as README.md lists them."""
 
   def __init__(self, path: str):
-    self.path = pathlib.Path(path).expanduser()
+    self.path = pathlib.Path(os.path.expanduser(path))
     self.checkpoints = self.path / 'checkpoints'
     self._lock = None  # file descriptor
 
@@ -45,7 +45,7 @@ class RunFolder:
     if self._lock is not None:
       os.close(self._lock)
 
-  def claim(self, config: config_lib.Config, about: dict[str, Any]):
+  def claim(self, config: config_lib.Config):
     """Makes the folder this run's until `close`; refuses one that holds anything of another."""
     saved = config_lib.saved_flags(self.path)
     if saved is not None and (any(self.checkpoints.glob('*')) or
@@ -54,10 +54,13 @@ class RunFolder:
     try:
       self.checkpoints.mkdir(parents=True, exist_ok=True)
       self.lock()
-      write(self.path / 'config.json', _json({'flags': config_lib.to_json(config), **about}))
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
+
+  def write_config(self, config: config_lib.Config, about: dict[str, Any]):
+    """Writes config.json, once nothing is left that could refuse the run."""
+    write(self.path / 'config.json', _json({'flags': config_lib.to_json(config), **about}))
 
   def check_claimed(self):
     """Refuses a folder in which no run was ever begun."""

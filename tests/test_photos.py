@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+from concurrent import futures
 
 import jax
 import numpy as np
@@ -260,6 +261,21 @@ def test_features_are_kept_and_an_interrupted_extraction_goes_on(photos, finishe
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
   np.testing.assert_array_equal(features.extract(settings, data, devices), whole)
   assert 0 < len(decoded) < 90
+
+
+def test_runs_that_need_the_same_features_extract_them_once(photos, finished, tmp_path,
+                                                             monkeypatch):
+  data = datasets.load('folder', str(photos), 0, cache_dir=tmp_path)
+  settings = config.Config(backbone='compact', width=4, image_size=16, batch_size=16,
+                           pretrained=str(finished), resident_mb=0)
+  devices = step.Devices(step.pick_devices(1), 16)
+  decoded, plain = [], type(data.images).decode
+  monkeypatch.setattr(type(data.images), 'decode',
+                      lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
+  with futures.ThreadPoolExecutor(2) as pool:
+    one, two = pool.map(lambda _: np.array(features.extract(settings, data, devices)), range(2))
+  np.testing.assert_array_equal(one, two)
+  assert len(decoded) == 96  # once: the last of six batches is filled up
 
 
 def test_features_of_other_sizes_and_of_mirrored_images_are_kept_apart(photos, finished, tmp_path):

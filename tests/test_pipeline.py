@@ -18,8 +18,7 @@ def test_sample_draws_distinct_rows():
   rows = pipeline.sample(jax.random.key(0), 50, 20)
   assert len(set(rows.tolist())) == 20
   assert rows.min() >= 0 and rows.max() < 50
-  assert sorted(pipeline.sample(jax.random.key(1), 50, 0)) == list(range(50))
-  assert len(pipeline.sample(jax.random.key(1), 50, 80)) == 50
+  assert sorted(pipeline.sample(jax.random.key(1), 50, 80)) == list(range(50))
 
 
 @pytest.mark.parametrize('key', [None, jax.random.key(3)])

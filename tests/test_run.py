@@ -198,15 +198,23 @@ def test_rounds_are_scored_and_saved_as_often_as_asked(finished, tmp_path):
 
 
 def test_fewer_rounds_than_are_done_are_refused(finished, capsys):
+  before = (finished / 'config.json').read_bytes()
   assert _command(finished, '--num_rounds=2') == 2
   assert 'past 3 rounds' in capsys.readouterr().err
+  assert (finished / 'config.json').read_bytes() == before
+
+
+def test_training_does_not_begin_anew_over_a_finished_run(finished, tmp_path, capsys):
+  copy = tmp_path / 'copy'
+  shutil.copytree(finished, copy, ignore=shutil.ignore_patterns('checkpoints'))
+  assert _command(copy) == 1
+  assert 'no checkpoint to go on from' in capsys.readouterr().err
+  assert _rounds(copy) == _rounds(finished)
 
 
 def test_a_folder_is_one_run_s_at_a_time(finished, capsys):
-  before = (finished / 'config.json').read_bytes()
   with contextlib.closing(runfolder.RunFolder(finished)) as folder:
-    folder.claim(flags.from_arguments([*FLAGS, f'--workdir={finished}']), {})
-    (finished / 'config.json').write_bytes(before)
+    folder.claim(flags.from_arguments([*FLAGS, f'--workdir={finished}']))
     for arguments in ([], ['--mode=evaluate']):
       assert _command(finished, *arguments) == 1
       assert 'Another run is at work' in capsys.readouterr().err
@@ -234,9 +242,13 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_run_ends_the_same(
 
 
 def test_a_workdir_of_another_run_is_refused_with_the_difference(finished, capsys):
-  assert _command(finished, '--gamma=3') == 2
-  message = capsys.readouterr().err
-  assert '--gamma=3.0 (was 200.0)' in message and 'another --workdir' in message
+  (finished / 'config.json').unlink()  # then its checkpoints say what it is
+  for file_is_there in (False, True):
+    assert _command(finished, '--gamma=3') == 2
+    message = capsys.readouterr().err
+    assert '--gamma=3.0 (was 200.0)' in message and 'another --workdir' in message
+    assert (finished / 'config.json').exists() == file_is_there
+    assert _command(finished) == 0
 
 
 def _start(workdir):
@@ -297,6 +309,7 @@ def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
     (['--num_devices=99'], 2, '--num_devices=99'),
     (['--num_devices=8', '--batch_size=12'], 2, 'multiple of 8'),
     (['--dataset=cifar10', '--data_dir=nowhere'], 1, 'mah_jax.data.fetch cifar10'),
+    (['--dataset=cifar10', '--data_dir=~nobody'], 1, 'mah_jax.data.fetch cifar10'),
     (['--dataset=cifar10', '--mode=evaluate', '--workdir=nowhere'], 1, 'nowhere is not a run'),
     (['--backbone=resnet50'], 2, '--backbone=compact'),
     (['--normalize=imagenet'], 2, '--normalize=dataset'),

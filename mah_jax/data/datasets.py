@@ -1,6 +1,7 @@
 """The table of datasets, and the loader that checks what it hands out."""
 
 import functools
+import os
 import pathlib
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -103,7 +104,7 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
     raise errors.UsageError(f'Unknown protocol {protocol!r} of dataset {name}; choose one of: '
                             f'{", ".join(spec.protocols)}.')
   on_start = on_start or (lambda total: lambda: None)
-  data = spec.load(Source(pathlib.Path(data_dir).expanduser(), cache_dir, on_start))
+  data = spec.load(Source(pathlib.Path(os.path.expanduser(data_dir)), cache_dir, on_start))
   check(data.images, data.labels)
   if query_list:
     split = _listed(name, data, query_list, split_seed)
@@ -119,7 +120,7 @@ def _listed(name: str, data: Loaded, query_list: str, seed: int) -> splits.Proto
   if not data.names:
     raise errors.UsageError(f'The images of {name} have no file names that a list of queries '
                             f'could hold: choose a protocol instead of {query_list}.')
-  rows = folder_lib.query_rows(data.names, pathlib.Path(query_list).expanduser())
+  rows = folder_lib.query_rows(data.names, pathlib.Path(os.path.expanduser(query_list)))
   splits.check_chosen(rows, data.labels, data.names, data.class_names)
   return splits.chosen(rows, len(data.names), seed, QUERY_LIST)
 

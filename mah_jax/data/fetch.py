@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import os
 import pathlib
 import sys
 import time
@@ -159,7 +160,7 @@ def show_progress(start: float) -> Callable[[int, int], None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-  """Runs the command and returns its exit code: 0, or 1 after one sentence on stderr."""
+  """Runs the command and returns its exit code: 0, or after one sentence on stderr 1, or 130."""
   parser = argparse.ArgumentParser('python -m mah_jax.data.fetch', description=__doc__)
   parser.add_argument(
       'name', choices=SOURCES, help='cifar10 and resnet50, the weights of ImageNet, are '
@@ -170,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   arguments = parser.parse_args(argv)
   if arguments.source not in SOURCES[arguments.name]:
     parser.error(f'{arguments.name} has no --source={arguments.source}; leave it out')
-  data_dir = pathlib.Path(arguments.data_dir).expanduser()
+  data_dir = pathlib.Path(os.path.expanduser(arguments.data_dir))
   try:
     data_dir.mkdir(parents=True, exist_ok=True)
     print(SOURCES[arguments.name][arguments.source](data_dir))

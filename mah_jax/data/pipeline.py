@@ -33,7 +33,7 @@ class Batch(NamedTuple):
   """Rows of one step; a last short batch repeats earlier rows with valid = 0.
 
   position: place of each row among the sampled ones, [B] int32.
-  row: row number in the database, [B] int32.
+  row: its row number, [B] int32.
   valid: 1, or 0 for a repeated row that must not count, [B] float32.
   """
   position: np.ndarray
@@ -42,8 +42,8 @@ class Batch(NamedTuple):
 
 
 def sample(key: jax.Array, n: int, m: int) -> np.ndarray:
-  """Omega: m of n row numbers in random order, [m] int32; m = 0 or m > n takes all."""
-  return np.asarray(jax.random.permutation(key, n)[:m or n], np.int32)
+  """Omega: m of n row numbers in random order, [m] int32; m > n takes all."""
+  return np.asarray(jax.random.permutation(key, n)[:m], np.int32)
 
 
 def batches(rows: np.ndarray, size: int, key: jax.Array | None = None,

@@ -70,8 +70,8 @@ class Checkpoints:
   def newest(self, required: bool = True) -> tuple[int | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence on each newer one that is not.
 
-    Raises errors.InputError when checkpoints are there but none is whole, or when there is
-    none although one is required.
+    Raises errors.InputError when sealed checkpoints are there but none is whole, or when there
+    is none although one is required.
     """
     steps = sorted(self._manager.all_steps(), reverse=True)
     reports = []
