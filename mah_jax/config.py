@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import pathlib
 from typing import Any
 
@@ -239,9 +238,9 @@ def text(value: Any) -> str:
   return str(value)
 
 
-def saved_flags(workdir: str | pathlib.Path) -> dict[str, Any] | None:
+def saved_flags(folder: pathlib.Path) -> dict[str, Any] | None:
   """The flags of the run in a folder, or None where there is no run."""
-  path = pathlib.Path(os.path.expanduser(workdir)) / 'config.json'
+  path = folder / 'config.json'
   if not path.exists():
     return None
   try:
