@@ -229,19 +229,24 @@ def test_names_that_are_no_text_and_other_batch_sizes_are_no_obstacle(photos, fi
   assert logging.getLogger('absl').getEffectiveLevel() == logging.ERROR
 
 
-def test_features_are_kept_and_an_interrupted_extraction_goes_on(photos, finished, tmp_path,
-                                                                  monkeypatch):
-  data = datasets.load('folder', str(photos), 0, cache_dir=tmp_path)
+@pytest.fixture
+def streamed(photos, finished, tmp_path):
+  """What `features.extract` needs of the photographs, which are decoded as they are asked for."""
   settings = config.Config(backbone='compact', width=4, image_size=16, batch_size=16,
                            pretrained=str(finished), resident_mb=0)
-  devices = step.Devices(step.pick_devices(1), 16)
-  whole = np.array(features.extract(settings, data, devices))
+  return (settings, datasets.load('folder', str(photos), 0, cache_dir=tmp_path),
+          step.Devices(step.pick_devices(1), 16))
+
+
+def test_features_are_kept_and_an_interrupted_extraction_goes_on(streamed, tmp_path, monkeypatch):
+  _, data, _ = streamed
+  whole = np.array(features.extract(*streamed))
   assert whole.shape == (90, 16) and whole.std() > 0
   decoded = []
   plain = type(data.images).decode
   monkeypatch.setattr(type(data.images), 'decode',
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
-  np.testing.assert_array_equal(features.extract(settings, data, devices), whole)
+  np.testing.assert_array_equal(features.extract(*streamed), whole)
   assert not decoded
   monkeypatch.setattr(features, 'SAVE_ROWS', 16)
   folder = next((tmp_path / 'cache' / 'mah_jax' / 'features').iterdir())
@@ -255,25 +260,21 @@ def test_features_are_kept_and_an_interrupted_extraction_goes_on(photos, finishe
 
   monkeypatch.setattr(type(data.images), 'decode', stop_late)
   with pytest.raises(KeyboardInterrupt):
-    features.extract(settings, data, devices)
+    features.extract(*streamed)
   decoded.clear()
   monkeypatch.setattr(type(data.images), 'decode',
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
-  np.testing.assert_array_equal(features.extract(settings, data, devices), whole)
+  np.testing.assert_array_equal(features.extract(*streamed), whole)
   assert 0 < len(decoded) < 90
 
 
-def test_runs_that_need_the_same_features_extract_them_once(photos, finished, tmp_path,
-                                                             monkeypatch):
-  data = datasets.load('folder', str(photos), 0, cache_dir=tmp_path)
-  settings = config.Config(backbone='compact', width=4, image_size=16, batch_size=16,
-                           pretrained=str(finished), resident_mb=0)
-  devices = step.Devices(step.pick_devices(1), 16)
+def test_runs_that_need_the_same_features_extract_them_once(streamed, monkeypatch):
+  _, data, _ = streamed
   decoded, plain = [], type(data.images).decode
   monkeypatch.setattr(type(data.images), 'decode',
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
   with futures.ThreadPoolExecutor(2) as pool:
-    one, two = pool.map(lambda _: np.array(features.extract(settings, data, devices)), range(2))
+    one, two = pool.map(lambda _: np.array(features.extract(*streamed)), range(2))
   np.testing.assert_array_equal(one, two)
   assert len(decoded) == 96  # once: the last of six batches is filled up
 

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
   """Rows of one step; a last short batch repeats earlier rows with valid = 0.
 
   position: place of each row among the sampled ones, [B] int32.
-  row: its row number, [B] int32.
+  row: number of each row, [B] int32.
   valid: 1, or 0 for a repeated row that must not count, [B] float32.
   """
   position: np.ndarray
