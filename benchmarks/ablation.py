@@ -14,7 +14,7 @@ import sys
 
 from mah_jax import config
 from mah_jax import flags
-from mah_jax import report
+from mah_jax.runs import report
 
 RESULTS = pathlib.Path('results/cifar10/ablation')
 KEPT = ('config.json', 'metrics.jsonl', 'codes.npz', 'results.json')  # the last says: whole

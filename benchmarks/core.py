@@ -15,10 +15,10 @@ import table
 from mah_jax import compiling
 from mah_jax import config
 from mah_jax import discrete
-from mah_jax import methods
 from mah_jax import models
 from mah_jax import similarity
 from mah_jax.data import pipeline
+from mah_jax.methods import base
 from mah_jax.train import loop
 from mah_jax.train import step
 
@@ -97,9 +97,9 @@ def update_in_child(n, pipe, m=2_000, c=16):
   pathlib.Path('/proc/self/clear_refs').write_text('5')  # the peak begins anew
 
   def row_problem():
-    place, rest = discrete.row_problem(embeddings, sampled, of_row, np.eye(10, dtype=bool),
-                                       1 / 9, GAMMA)
-    return (codes, of_row, place), rest
+    position, rest = discrete.row_problem(embeddings, sampled, of_row,
+                                          np.eye(10, dtype=np.float32), 1 / 9, GAMMA)
+    return (codes, of_row, position), rest
 
   times = seconds(lambda: devices.over_rows(descend_rows, *row_problem()), 6)[1:]
   grown = codes.nbytes + of_row.nbytes + memory('VmHWM') - before
@@ -136,23 +136,23 @@ def products_row(m=2_000, c=8, repeats=5):
   h = rng.normal(size=(m, c)).astype(np.float32)
   groups = similarity.group_rows(labels)
   r = similarity.dissimilar_value(groups, sampled, 'balanced')
-  of_row, related = jax.device_put((groups.of_row, groups.related))
+  of_row, label_sets = jax.device_put((groups.of_row, groups.sets))
   floats = jax.device_put(labels.astype(np.float32))
 
   @jax.jit
-  def by_sets(h, sampled, of_row, related):
-    return similarity.set_sums(h, of_row[sampled], related, r)[of_row]
+  def by_sets(h, sampled, of_row, label_sets):
+    return similarity.set_sums(h, of_row[sampled], label_sets, r)[of_row]
 
   @jax.jit
   def dense(h, sampled, floats):
     s = jax.numpy.where(floats[sampled] @ floats.T > 0, 1.0, -r)  # [m, n]
     return jax.numpy.matmul(s.T, h, precision='highest')
 
-  np.testing.assert_allclose(by_sets(h, sampled, of_row, related), dense(h, sampled, floats),
+  np.testing.assert_allclose(by_sets(h, sampled, of_row, label_sets), dense(h, sampled, floats),
                              rtol=1e-3, atol=1e-2)
   ours, other = [], []
   for _ in range(repeats):
-    ours += seconds(lambda: by_sets(h, sampled, of_row, related), 1)
+    ours += seconds(lambda: by_sets(h, sampled, of_row, label_sets), 1)
     other += seconds(lambda: dense(h, sampled, floats), 1)
   return table.row(f"S'H, {len(labels)} rows of {len(sets)} real label sets, m={m}", ours, other,
                    20, 'dense [m, n], also in JAX; same numbers')
@@ -170,17 +170,19 @@ def make_step(n, m, devices_class=step.Devices):
   """A function that makes one training step on a database of n rows."""
   rng = np.random.default_rng(0)
   labels = np.eye(10, dtype=np.uint8)[rng.integers(10, size=n)]
-  settings = config.Config(code_init='codebook', num_sampled=m)
-  method = methods.DEEP['mah'](settings, labels)
+  settings = config.make(code_init='codebook', num_sampled=m)
+  method = settings.spec.make(settings.options, base.Task(
+      labels, settings.code_lengths, m, settings.seed))
   devices = devices_class(jax.local_devices()[:1], settings.batch_size)
   network = method.network(lambda: models.make_backbone(
-      'compact', feature='pooled', width=16, axis_name=step.AXIS))
+      'compact', feature='pooled', width=16, axis_name=step.AXIS,
+      platform=jax.local_devices()[0].platform))
   prepare = pipeline.make_prepare(pipeline.Pixels(8, 1, (0.5,), (0.5,)), crop=1.0,
                                   augment='none', shift_pixels=0)
   optimizer = loop.make_optimizer(lambda step: 0.01, momentum=0.9, weight_decay=5e-4)
-  state = devices.replicate(step.make_state(
-      network, optimizer, method.init_codes(), (8, 8, 1), m, key=jax.random.key(0),
-      init_key=jax.random.key(1)))
+  start = step.make_start(network, optimizer, (8, 8, 1), m)
+  state = devices.replicate(jax.jit(start)(jax.random.key(1), jax.random.key(0)).replace(
+      codes=method.init_codes()))
   feed = step.make_feed(devices, rng.integers(0, 256, (n, 8, 8, 1)).astype(np.uint8))
   train_step = step.make_train_step(devices, prepare, method.loss)
   sampled = pipeline.sample(jax.random.key(2), n, m)

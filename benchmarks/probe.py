@@ -22,14 +22,14 @@ from sklearn import neighbors
 from sklearn import preprocessing
 
 from mah_jax import config
-from mah_jax import features
 from mah_jax.data import cifar10
 from mah_jax.data import datasets
 from mah_jax.data import splits
+from mah_jax.train import features
 from mah_jax.train import step
 from mah_jax.weights import files
 
-WEIGHTS = 'resnet50_v1_imagenet.safetensors'
+WEIGHTS = 'resnet50_imagenet.safetensors'
 KNOWN = {'linear probe': 0.856, '10-NN': 0.804}  # of the same weights in another program
 TOLERANCE = 0.02
 TRAIN_ROWS = 50_000
@@ -37,12 +37,12 @@ TRAIN_ROWS = 50_000
 
 def load(data_dir: str, rows: int) -> datasets.Dataset:
   """The first training and the first test images, half and half."""
-  images, labels = cifar10.load(pathlib.Path(data_dir))
+  images, labels, *_ = cifar10.load(pathlib.Path(data_dir))
   chosen = np.r_[:rows, TRAIN_ROWS:TRAIN_ROWS + rows]
   protocol = splits.chosen(np.arange(rows, 2 * rows), 2 * rows, 0, 'probe')
   spec = datasets.SPECS['cifar10']
-  return datasets.Dataset('cifar10-probe', images[chosen], labels[chosen],
-                          cifar10.CLASS_NAMES, spec.mean, spec.std, protocol)
+  return datasets.Dataset(images[chosen], labels[chosen], cifar10.CLASS_NAMES,
+                          name='cifar10-probe', mean=spec.mean, std=spec.std, protocol=protocol)
 
 
 def scores(vectors: np.ndarray, classes: np.ndarray, rows: int) -> dict[str, float]:

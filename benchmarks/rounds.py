@@ -31,20 +31,14 @@ def make(num_devices: int, on_step=lambda: False):
   """The experiment of `make run`, and its rounds, of which none is made yet."""
   from mah_jax import compiling  # in the child alone, whose environment says how many devices
   compiling.prepare()
-  from mah_jax import encoder
-  from mah_jax import experiment
   from mah_jax import flags
-  from mah_jax.data import pipeline
-  from mah_jax.train import loop
+  from mah_jax.train import dataset
   from mah_jax.train import step
+  from mah_jax.train import trainer
   config = flags.from_arguments([*FLAGS, f'--num_devices={num_devices}'])
-  data = experiment.load(config)
   devices = step.Devices(step.pick_devices(num_devices), config.batch_size)
-  pixels = pipeline.Pixels(*encoder.input_size(config, data.images), data.mean, data.std)
-  made = experiment.Experiment(config, data, pixels, devices)
-  return made, loop.fit(
-      made.new_state(), made.plan, made.method, devices=devices, train_step=made.train_step,
-      feed=made.feed_database, encode=made.database_outputs, key=made.key, on_step=on_step)
+  made, state, *_ = trainer.begin(config, dataset.load(config), devices)
+  return made, made.fit(state, on_step)
 
 
 def train(num_devices: int) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import time
 import jax
 import numpy as np
 
-from mah_jax import config
 from mah_jax import methods
+from mah_jax.methods import scaling
 
 WIDTH = 2048
 CLASSES = 10
@@ -33,13 +33,14 @@ def measure(name: str, rows: int, c: int) -> dict[str, float]:
     features[k::CLASSES] += centres[k]  # in place, so that the peak is the method's own
   np.maximum(features, 0, out=features)
   labels = np.eye(CLASSES, dtype=np.uint8)[kind]
-  method = methods.SHALLOW[name](config.Config(method=name))
+  spec = methods.METHODS[name]
+  method = spec.make(spec.options())
   before = _peak()
   for seed in (0, 1):
     began = time.monotonic()
     state = jax.block_until_ready(method.fit(features, labels, c, jax.random.key(seed)))
     fitted = time.monotonic()
-    jax.block_until_ready(method.encode(state, features))
+    scaling.by_blocks(lambda rows, state=state: method.encode(state, rows), features)
   return {'fit': fitted - began, 'encode': time.monotonic() - fitted, 'before': before,
           'peak': _peak()}
 
@@ -57,7 +58,7 @@ def main() -> None:
   if arguments.child:
     print(json.dumps(measure(arguments.child, arguments.rows, arguments.bits)))
     return
-  for name in methods.SHALLOW:
+  for name in [name for name, spec in methods.METHODS.items() if not spec.trains_network]:
     child = subprocess.run(
         [sys.executable, __file__, '--child', name, '--rows', str(arguments.rows), '--bits',
          str(arguments.bits)], check=True, capture_output=True, text=True)

@@ -27,11 +27,12 @@ from sklearn import datasets as sklearn_datasets
 
 from mah_jax import compiling
 from mah_jax import config
-from mah_jax import experiment
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.data import stream
+from mah_jax.models import imagenet
 from mah_jax.train import step
+from mah_jax.train import trainer
 
 DISTINCT = 500
 CLASSES = 10
@@ -68,11 +69,11 @@ def measure(data_dir: str, cache_dir: str, name: str) -> dict[str, float]:
   began = time.monotonic()
   data = datasets.load('folder', data_dir, 0, cache_dir=pathlib.Path(cache_dir))
   checked = time.monotonic() - began
-  settings = config.Config(dataset='folder', crop=0.875, num_sampled=0, code_init='codebook',
-                           resident_mb=0, augment='flip_shift', **SETTINGS[name])
+  settings = config.make(dataset='folder', crop=0.875, num_sampled=0, code_init='codebook',
+                         resident_mb=0, augment='flip_shift', **SETTINGS[name])
   devices = step.Devices(step.pick_devices(1), settings.batch_size)
-  pixels = pipeline.Pixels(settings.image_size, 3, pipeline.IMAGENET_MEAN, pipeline.IMAGENET_STD)
-  made = experiment.Experiment(settings, data, pixels, devices)
+  pixels = pipeline.Pixels(settings.image_size, 3, imagenet.MEAN, imagenet.STD)
+  made = trainer.Trainer(settings, data, pixels, devices)
   state = made.new_state()
   sampled = pipeline.sample(jax.random.key(0), len(made.labels), STEPS[name] * settings.batch_size)
   targets = devices.replicate(made.method.targets(state.codes, sampled, 0))

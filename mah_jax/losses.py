@@ -1,4 +1,4 @@
-"""Loss terms, pure and per example; those against the whole database in a form without its n."""
+"""Loss terms per example; the cost of `semantic_loss` does not grow with the database's n."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def semantic_loss(embeddings: jax.Array, gram: jax.Array, pull: jax.Array,
                   square: jax.Array) -> jax.Array:
   """Semantic preservation between queries and the whole database, Eq. 5, factored.
 
-  sum_j (u . b_j - c s_j)^2 = u' G u - 2 c u . p + c^2 |s|^2, each divided by n by the caller.
+  sum_j (u . b_j - c s_j)^2 / n = u' G u - 2 c u . p + c^2 |s|^2 / n, with the G and p below.
 
   Args:
     embeddings: tanh outputs u of a batch of queries, [b, c].
@@ -29,7 +29,7 @@ def semantic_loss(embeddings: jax.Array, gram: jax.Array, pull: jax.Array,
 
 
 def quantization_loss(embeddings: jax.Array, codes: jax.Array) -> jax.Array:
-  """Squared distance of each embedding to its own code, Eq. 6. [b, c], [b, c] -> [b]."""
+  """Squared distance of each embedding to its code, Eq. 6. [b, c], [b, c] -> [b]."""
   chex.assert_equal_shape([embeddings, codes])
   return jnp.sum((codes - embeddings) ** 2, axis=1)
 

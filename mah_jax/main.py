@@ -1,4 +1,7 @@
-"""Entry: flags -> Config -> run. `python -m mah_jax.main --flagfile=launch/NAME.cfg`."""
+"""The command: flags become a Config, and --mode chooses what is done with it.
+
+`python -m mah_jax.main --flagfile=launch/NAME.cfg [--flag=value ...]`
+"""
 
 from __future__ import annotations
 
@@ -9,44 +12,41 @@ from collections.abc import Sequence
 import jax
 
 from mah_jax import compiling
-from mah_jax import encode
+from mah_jax import console
 from mah_jax import errors
 from mah_jax import flags
-from mah_jax import run
+from mah_jax.modes import encode
+from mah_jax.modes import evaluate
+from mah_jax.modes import train
+from mah_jax.train import step
 
-STORIES = {'train': run.run, 'evaluate': run.run, 'encode': encode.encode}
+MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode}
+HELP = {'--help', '-h', '-help', '--helpfull'}
 
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
-  if {'--help', '-h', '-help', '--helpfull'} & set(arguments):
+  if HELP & set(arguments):
     print(flags.help_text())
     return 0
+  return console.exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]):
+  config = flags.from_arguments(arguments)
+  compiling.prepare()
+  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns about harmless things
   try:
-    config = flags.from_arguments(arguments)
-    compiling.prepare()
-    logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns of what is as it should be
-    STORIES[config.mode](config)
-  except errors.UsageError as error:
-    return _complain(error, 2)
-  except errors.InputError as error:
-    return _complain(error, 1)
-  except OSError as error:
-    return _complain(f'{error.filename or "A file"}: {error.strerror or error}.', 1)
+    MODES[config.mode](config)
   except jax.errors.JaxRuntimeError as error:
-    if 'RESOURCE_EXHAUSTED' not in str(error):
+    if not step.is_out_of_memory(error):
       raise
-    return _complain('The devices have too little memory: lower --batch_size.', 1)
-  return 0
-
-
-def _complain(error: Exception | str, code: int) -> int:
-  print(f'mah_jax: {error}', file=sys.stderr)
-  return code
+    raise errors.InputError('The devices have too little memory for a batch: lower '
+                            '--batch_size.') from error
 
 
 def command() -> int:
-  """The installed command `mah-jax`."""
+  """Runs the installed command `mah-jax`."""
   return main(sys.argv[1:])
 
 

@@ -1,4 +1,4 @@
-"""Who is similar to whom, from labels: S as a function of label sets, never as an [m, n] matrix."""
+"""The similarity S of rows as a function of their label sets; no [m, n] matrix is ever made."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mah_jax import distinct
+
 Array = jax.Array | np.ndarray
-COUNTED = 2**16  # keys below it are counted, which is faster than to sort them
+PAIRS = 2**22  # pairs of label sets that are compared at a time, 16 MB in float32
 
 
 class Groups(NamedTuple):
   """The rows of a database by distinct label set; g sets in all.
 
   of_row: number of each row's label set, [n] int32.
-  related: whether two sets share a label (S_ij = 1), [g, g] bool.
-  degree: how many rows each set is related to, [g] int64.
+  sets: the distinct label sets, 0/1, [g, L] float32.
+  degree: how many rows share a label with each set (S_ij = 1), [g] int64.
   """
   of_row: np.ndarray
-  related: np.ndarray
+  sets: np.ndarray
   degree: np.ndarray
 
 
@@ -29,31 +31,14 @@ def group_rows(labels: Array) -> Groups:
   labels = np.asarray(labels)
   if labels.ndim != 2:
     raise ValueError(f'labels must be [rows, labels], got shape {labels.shape}.')
-  # Sixteen labels at a time become one exact integer, and a few integers one number.
-  label = np.arange(labels.shape[1])
-  powers = np.zeros((len(label), -(-len(label) // 16)), np.float32)
-  powers[label, label // 16] = 2.0 ** (label % 16)
-  words = (labels.astype(np.float32) @ powers).astype(np.uint16)  # [n, ceil(L / 16)]
-  of_row = np.zeros(len(labels), np.int64)
-  for word in words.T:
-    of_row = _numbered(of_row * 2**16 + word)
-  rows = np.empty(of_row.max(initial=-1) + 1, np.int64)
-  rows[of_row] = np.arange(len(of_row))  # any row of each set
-  sets = labels[rows].astype(np.float32)  # [g, L]
-  related = sets @ sets.T > 0
-  return Groups(of_row.astype(np.int32), related, related @ np.bincount(of_row))
+  numbered = distinct.number_rows(labels)
+  return Groups(numbered.of_row.astype(np.int32), labels[numbered.row].astype(np.float32),
+                distinct.count_overlapping(numbered, numbered))
 
 
-def _numbered(keys: np.ndarray) -> np.ndarray:
-  """The number of each key among the distinct ones in ascending order, [n] -> [n]."""
-  if keys.max(initial=0) >= COUNTED:
-    return np.unique(keys, return_inverse=True)[1]
-  return (np.cumsum(np.bincount(keys) > 0) - 1)[keys]
-
-
-def share_label(related: Array, sets: Array, other_sets: Array) -> Array:
-  """Whether rows of one kind share a label with rows of another: [g, g], [b], [m] -> [b, m]."""
-  return related[sets[:, None], other_sets]
+def share_label(labels: Array, others: Array) -> Array:
+  """Whether rows of 0/1 labels share a label with other rows: [b, L], [m, L] -> [b, m] bool."""
+  return labels.astype(np.float32) @ others.astype(np.float32).T > 0
 
 
 def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> float:
@@ -75,12 +60,30 @@ def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> fl
   return similar / (pairs - similar)
 
 
-def set_sums(values: Array, set_of_value: Array, related: Array, r: Array) -> jax.Array:
-  """Sums of values weighted by S, for each label set: [m, c], [m], [g, g] -> [g, c].
+def set_sums(values: Array, set_of_value: Array, sets: Array, r: Array) -> jax.Array:
+  """Sums of values weighted by S, for each label set: [m, c], [m], [g, L] -> [g, c].
 
   Entry g is sum_i S(g, i) values_i. With values H of the sampled rows this is S'H, with values
-  B of all rows it is SB, both up to a gather by the row's label set.
+  B of all rows it is SB, both up to a gather by the row's label set. Memory is bounded: at most
+  `PAIRS` pairs are compared at a time.
   """
-  sums = jax.ops.segment_sum(values, set_of_value, num_segments=len(related))  # [g, c]
-  near = jnp.matmul(related.astype(values.dtype), sums, precision='highest')
+  m, g = len(values), len(sets)
+  if g * g <= PAIRS:
+    near = _near_sums(sets, sets, _sums_of_sets(values, set_of_value, g))
+  else:
+    # A few values are compared one by one, many are first summed within their label sets.
+    others, sums = ((sets[set_of_value], values) if m < g else
+                    (sets, _sums_of_sets(values, set_of_value, g)))
+    near = jax.lax.map(lambda one: _near_sums(one[None], others, sums)[0], sets,
+                       batch_size=max(1, PAIRS // len(others)))
   return (1.0 + r) * near - r * values.sum(axis=0)
+
+
+def _sums_of_sets(values, set_of_value, g):
+  """The sum of the values of each label set, [m, c], [m] -> [g, c]."""
+  return jax.ops.segment_sum(values, set_of_value, num_segments=g)
+
+
+def _near_sums(sets, others, sums):
+  """Sums over the others that share a label with each set: [b, L], [k, L], [k, c] -> [b, c]."""
+  return jnp.matmul(share_label(sets, others).astype(sums.dtype), sums, precision='highest')

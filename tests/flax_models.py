@@ -11,8 +11,9 @@ from mah_jax import models
 
 
 def make(name: str, feature: str = 'logits', axis_name: str | None = None) -> nn.Module:
-  """A backbone by its name, the compact one at the default width."""
-  return models.make_backbone(name, feature=feature, width=64, axis_name=axis_name)
+  """A backbone by its name; the compact network has the default width."""
+  return models.make_backbone(name, feature=feature, width=64, axis_name=axis_name,
+                              platform='cpu')
 
 
 def run(name: str, variables: dict[str, Any], images: np.ndarray,

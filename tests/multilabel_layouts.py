@@ -24,8 +24,9 @@ CONCEPTS = {'boats': 6, 'animal': 3, 'cars': 6, 'zebra': 5, 'moon': 40}
 def use_small_layouts(monkeypatch) -> None:
   """Makes the readers expect these trees."""
   small = {
-      'mirflickr': {'rows': ROWS, 'files': 4, 'kept_rows': ROWS, 'kept_labels': 4},
-      'nuswide': {'rows': LINES, 'files': 5, 'kept_rows': kept_lines(), 'kept_labels': 3},
+      'mirflickr': {'images': ROWS, 'label_files': 4, 'kept_images': ROWS, 'kept_labels': 4},
+      'nuswide': {'images': LINES, 'label_files': 5, 'kept_images': kept_lines(),
+                  'kept_labels': 3},
   }
   for name, numbers in small.items():
     monkeypatch.setitem(

@@ -18,7 +18,7 @@ def uniform(name: str, shape: tuple[int, ...], low: float, high: float) -> np.nd
   """
   seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], 'little')
   draws = np.random.Generator(np.random.PCG64(seed)).random(shape)
-  draws *= high - low  # in place: the largest matrix of VGG has a hundred million
+  draws *= high - low  # without a copy: the largest matrix of VGG has a hundred million
   draws += low
   return draws.astype(np.float32)
 

@@ -46,6 +46,6 @@ def problem(seed, n=60, m=20, c=5, num_labels=4, multi=False):
 
 
 def seen(outputs, position, memory=None, step=0):
-  """What a loss sees on a single device, all of whose images count."""
+  """The `Seen` of a loss on a single device, all of whose images count."""
   return base.Seen(position, outputs if memory is None else memory, outputs, position,
                    np.ones(len(position), np.float32), step)

@@ -21,7 +21,8 @@ COMPACT = (2 * 2 * 3 * 24  # stem, without bias as all its convolutions
            + 9 * (24 * 64 + 64 * 64) + 4 * 64  # two convolutions, two pairs of scale and bias
            + 9 * (64 * 256 + 256 * 256) + 4 * 256
            + 9 * (256 * 256 + 256 * 256) + 4 * 256)
-# Parameters with the 1000-way top where there is one, D of the pooled feature, least pixels.
+# The columns are parameters (with the 1000-way top where there is one), D of the pooled feature
+# and least pixels.
 BACKBONES = {
     'resnet18': (11_689_512, 512, 1),
     'resnet34': (21_797_672, 512, 1),
@@ -33,7 +34,7 @@ BACKBONES = {
     'compact': (COMPACT, 256, 8),
 }
 TORCHVISION = [name for name in BACKBONES if name != 'compact']
-# Kernels of the networks without batch norm; every one has a bias too.
+# These are the kernels of the networks without batch norm; each layer has a bias too.
 CLASSIFIER_VGG = {'classifier_0': (512 * 7 * 7, 4096), 'classifier_3': (4096, 4096),
                   'classifier_6': (4096, 1000)}
 KERNELS = {
@@ -43,16 +44,16 @@ KERNELS = {
         'features_10': (3, 3, 256, 256), 'classifier_1': (256 * 6 * 6, 4096),
         'classifier_4': (4096, 4096), 'classifier_6': (4096, 1000)},
     'vgg11': CLASSIFIER_VGG | {
-        f'features_{place}': (3, 3, inputs, outputs) for place, inputs, outputs in (
+        f'features_{layer}': (3, 3, inputs, outputs) for layer, inputs, outputs in (
             (0, 3, 64), (3, 64, 128), (6, 128, 256), (8, 256, 256), (11, 256, 512),
             (13, 512, 512), (16, 512, 512), (18, 512, 512))},
     'vgg16': CLASSIFIER_VGG | {
-        f'features_{place}': (3, 3, inputs, outputs) for place, inputs, outputs in (
+        f'features_{layer}': (3, 3, inputs, outputs) for layer, inputs, outputs in (
             (0, 3, 64), (2, 64, 64), (5, 64, 128), (7, 128, 128), (10, 128, 256),
             (12, 256, 256), (14, 256, 256), (17, 256, 512), (19, 512, 512), (21, 512, 512),
             (24, 512, 512), (26, 512, 512), (28, 512, 512))},
 }
-# torchvision's `classifier`, part by part.
+# The values list the parts of torchvision's `classifier`.
 CLASSIFIERS = {'alexnet': ('drop', 'dense', 'relu', 'drop', 'dense', 'relu', 'dense'),
                'vgg11': ('dense', 'relu', 'drop', 'dense', 'relu', 'drop', 'dense')}
 
@@ -108,9 +109,15 @@ def test_mistakes_are_named(name):
 
 @pytest.mark.parametrize('name', models.BACKBONES)
 def test_a_backbone_gets_what_is_asked_for(name):
-  arguments = {'feature': 'pooled', 'width': 5, 'axis_name': 'd'}
-  backbone = models.make_backbone(name, **arguments)
-  assert (backbone.axis_name, getattr(backbone, 'feature', 'pooled')) == ('d', 'pooled')
+  backbone = models.make_backbone(
+      name, feature='pooled', width=5, axis_name='d', platform='gpu')
+  assert (backbone.axis_name, backbone.platform) == ('d', 'gpu')
+  assert getattr(backbone, 'feature', 'pooled') == 'pooled'
+  assert hasattr(backbone, 'width') == models.BACKBONES[name].has_width
+
+
+def test_the_default_is_a_backbone():
+  assert models.DEFAULT in models.BACKBONES
 
 
 @pytest.mark.parametrize('h, w, k', [(1, 1, 6), (2, 3, 7), (6, 6, 6), (13, 9, 6), (7, 15, 7)])
@@ -182,26 +189,27 @@ def test_dropout_is_where_torchvision_has_it(drawn):
   np.testing.assert_allclose(pooled, np.maximum(outputs[f'classifier_{second}'], 0), rtol=1e-5)
 
 
-@pytest.mark.parametrize('drawn', CLASSIFIERS, indirect=True)
-def test_training_is_the_same_on_any_number_of_devices(drawn):
-  name, variables = drawn
-  images = random_weights.images(0, (4, 64, 64, 3))
+@pytest.mark.parametrize('name', CLASSIFIERS)
+def test_every_dropout_knows_the_axis_of_the_devices(name):
+  module, called = flax_models.make(name, axis_name='devices'), []
+  images = jax.ShapeDtypeStruct((2, 64, 64, 3), np.float32)
+  variables = jax.eval_shape(lambda x: module.init(jax.random.key(0), x, train=False), images)
 
-  @jax.jit
-  def run(variables, images):
-    arguments = {'train': True, 'rngs': {'dropout': jax.random.key(1)}}
-    whole = flax_models.make(name).apply(variables, images, **arguments)
-    spread = flax_models.make(name, axis_name='devices')
-    shards = jax.vmap(lambda x: spread.apply(variables, x, **arguments),
-                      axis_name='devices')(images.reshape(2, 2, 64, 64, 3))
-    return whole, shards.reshape(whole.shape)
+  def note(call, args, kwargs, context):
+    called.append(context.module)
+    return call(*args, **kwargs)
 
-  whole, shards = run(variables, images)
-  assert random_weights.scaled_error(shards, whole) < 1e-4
+  with nn.intercept_methods(note):
+    jax.eval_shape(jax.vmap(lambda variables, x: module.apply(
+        variables, x, train=True, rngs={'dropout': jax.random.key(1)}),
+        (None, 0), axis_name='devices'),
+        variables, jax.ShapeDtypeStruct((3, *images.shape), np.float32))
+  dropouts = [made for made in called if isinstance(made, dropout.Dropout)]
+  assert [(made.rate, made.axis_name) for made in dropouts] == [(0.5, 'devices')] * 2
 
 
 class TwoDropouts(nn.Module):
-  """What two layers, one after the other, make of the same values."""
+  """Two layers, one after the other, that read the same values."""
 
   rate: float
   axis_name: str | None = None
@@ -211,9 +219,8 @@ class TwoDropouts(nn.Module):
     return [dropout.Dropout(self.rate, self.axis_name)(x, train) for _ in range(2)]
 
 
-@pytest.mark.parametrize('rate', [0.25, 0.5])
-def test_dropout_keeps_the_rate_and_the_mean(rate):
-  x = jnp.ones((8, 5000))
+def test_dropout_keeps_the_rate_and_the_mean():
+  x, rate = jnp.ones((8, 5000)), 0.25
   def drop(seed):
     keys = {'dropout': jax.random.key(seed)}
     return np.stack(TwoDropouts(rate).apply({}, x, train=True, rngs=keys))
@@ -232,8 +239,8 @@ def test_dropout_does_nothing_in_evaluation():
     np.testing.assert_array_equal(y, x)
 
 
-@pytest.mark.parametrize('d', [1, 2, 4])
-def test_dropout_is_the_same_on_any_number_of_devices(d):
+def test_dropout_is_the_same_on_any_number_of_devices():
+  d = 4
   x = random_weights.images(0, (8, 300))
   keys = {'dropout': jax.random.key(3)}
   expected = TwoDropouts(0.5).apply({}, x, train=True, rngs=keys)

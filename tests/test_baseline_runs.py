@@ -7,9 +7,9 @@ import image_files
 import numpy as np
 import pytest
 
-from mah_jax import encoder
 from mah_jax import main
 from mah_jax.evaluation import metrics
+from mah_jax.train import encoder
 
 TINY = ['--dataset=digits', '--backbone=compact', '--width=4', '--image_size=0', '--crop=1.0',
         '--normalize=dataset', '--batch_size=64', '--num_rounds=1', '--epochs_per_round=2',
@@ -38,7 +38,7 @@ def test_a_drsch_run_is_cut_to_other_lengths_and_encodes(tmp_path, capsys, encod
   photos.mkdir()
   (photos / 'a.png').write_bytes(image_files.encode(np.zeros((8, 8), np.uint8)))
   assert main.main([*TINY, '--method=drsch', '--code_lengths=4,8', f'--workdir={workdir}']) == 0
-  assert sorted(encoded) == [1, 100, 1697]  # once: for the bit weights, queries, database
+  assert sorted(encoded) == [100, 1697]  # queries and database, once
   before = _results(workdir)
   assert 'weighted' in capsys.readouterr().out
   queries, database, weights, *labels = (

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from concurrent import futures
 
@@ -17,9 +16,9 @@ from tensorflow_datasets.core import shuffle
 from mah_jax import errors
 from mah_jax.data import builders
 from mah_jax.data import cifar10
-from mah_jax.data import download
 from mah_jax.data import images
 from mah_jax.data import multilabel
+from mah_jax.fetching import download
 
 
 @pytest.fixture(autouse=True)
@@ -86,14 +85,17 @@ def test_tfds_folder_with_missing_rows_is_refused(tmp_path):
     cifar10.load(tmp_path)
 
 
-@pytest.mark.parametrize('name', [
-    'features.json', 'dataset_info.json', 'cifar10-test.array_record-00000-of-00001'])
-def test_damaged_tfds_folder_is_refused(name, tmp_path):
+def test_damaged_tfds_folder_is_refused(tmp_path):
   layouts.write('binary files', tmp_path)
-  path = builders.prepare('cifar10', tmp_path) / name
-  path.write_bytes(path.read_bytes()[:len(path.read_bytes()) // 2])
-  with pytest.raises(errors.InputError, match='/1.0.0 cannot be read .*another --data_dir'):
-    builders.read(path.parent)
+  folder = builders.prepare('cifar10', tmp_path)
+  for name in ('features.json', 'dataset_info.json',
+               'cifar10-test.array_record-00000-of-00001'):
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[:len(content) // 2])
+    with pytest.raises(errors.InputError, match='/1.0.0 cannot be read .*another --data_dir'):
+      builders.read(folder)
+    (folder / name).write_bytes(content)
+  layouts.assert_is_the_data(builders.read(folder))
 
 
 def test_builder_without_files_and_network_fails_at_once(tmp_path, monkeypatch):
@@ -125,7 +127,7 @@ def test_prepared_folder_has_the_listed_rows_and_the_bytes_of_their_files(
   listing = multilabel.read(dataset, tmp_path)
   found = builders.read_encoded(folder)
   assert found.names == found.images.names == listing.names
-  assert (found.class_names, found.skipped, found.report) == (listing.class_names, {}, '')
+  assert (found.class_names, found.report) == (listing.class_names, '')
   np.testing.assert_array_equal(found.labels, listing.labels)
   for row, name in enumerate(listing.names):
     assert found.images.read(row) == (listing.root / name).read_bytes()
@@ -133,12 +135,7 @@ def test_prepared_folder_has_the_listed_rows_and_the_bytes_of_their_files(
   np.testing.assert_array_equal(
       found.images[np.array(rows)].decode(1, 4, 3),
       images.decode((listing.root / listing.names[3]).read_bytes(), 4))
-
-
-def test_tfds_itself_reads_what_was_prepared(dataset, tmp_path, monkeypatch):
-  monkeypatch.setattr(builders, 'SHARD', 30)
-  source = tfds.builder_from_directory(prepare(dataset, tmp_path)).as_data_source('images')
-  listing = multilabel.read(dataset, tmp_path)
+  source = tfds.builder_from_directory(folder).as_data_source('images')  # TFDS reads it itself
   assert [row['name'].decode() for row in source] == listing.names
   np.testing.assert_array_equal([row['labels'] for row in source], listing.labels)
   assert source[5]['image'].shape == (9, 12, 3)
@@ -175,8 +172,7 @@ def test_unusable_images_are_left_out_and_reported(tmp_path):
   (tmp_path / 'mirflickr/im50.jpg').write_bytes(multilabel_layouts.jpeg(50)[:300])
   folder = builders.prepare('mirflickr', tmp_path)
   found = builders.read_encoded(folder)
-  assert list(found.skipped) == ['im2.jpg', 'im50.jpg']
-  assert json.loads((folder / 'skipped.json').read_text()) == found.skipped
+  assert list(json.loads((folder / 'skipped.json').read_text())) == ['im2.jpg', 'im50.jpg']
   assert found.names == [f'im{i}.jpg' for i in range(1, 201) if i not in (2, 50)]
   np.testing.assert_array_equal(
       found.labels, np.delete(multilabel_layouts.mirflickr_labels(), [1, 49], axis=0))
@@ -217,59 +213,42 @@ def test_a_second_prepare_does_nothing(dataset, tmp_path):
   assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
-def test_an_interrupted_prepare_leaves_nothing_that_looks_finished(tmp_path, monkeypatch):
+def test_an_unfinished_folder_never_looks_finished(tmp_path, monkeypatch):
   multilabel_layouts.write_mirflickr(tmp_path)
   original = builders._examples
 
+  def assert_absent():
+    with pytest.raises(errors.InputError, match='No prepared MIRFlickr-25K'):
+      multilabel.find_prepared('mirflickr', tmp_path)
+
   def interrupted(*arguments):
-    for row, example in original(*arguments):
-      if row == 150:
+    for number, example in original(*arguments):
+      if number == 150:
+        assert list((tmp_path / 'mir_flickr').iterdir())  # a kill would leave files behind,
+        assert_absent()                                   # which have another name
         raise KeyboardInterrupt
-      yield row, example
+      yield number, example
 
   with monkeypatch.context() as patch:
     patch.setattr(builders, '_examples', interrupted)
     with pytest.raises(KeyboardInterrupt):
       builders.prepare('mirflickr', tmp_path)
-  with pytest.raises(errors.InputError, match='No prepared MIRFlickr-25K'):
-    multilabel.find_prepared('mirflickr', tmp_path)
+  assert_absent()
+  (tmp_path / 'mir_flickr' / 'incomplete.ABCDEF_1.0.0').mkdir()
   assert len(builders.read_encoded(builders.prepare('mirflickr', tmp_path)).names) == 200
 
 
-def test_a_killed_prepare_leaves_nothing_that_looks_finished(tmp_path):
-  multilabel_layouts.write_mirflickr(tmp_path)
-  code = f"""
-import os, pathlib, pytest, multilabel_layouts
-from mah_jax.data import builders
-multilabel_layouts.use_small_layouts(pytest.MonkeyPatch())
-original = builders._examples
-def killed(*arguments):
-  for row, example in original(*arguments):
-    if row == 150:
-      os.kill(os.getpid(), 9)
-    yield row, example
-builders._examples = killed
-builders.prepare('mirflickr', pathlib.Path({str(tmp_path)!r}))
-"""
-  done = subprocess.run([sys.executable, '-c', code], capture_output=True,
-                        env={'PYTHONPATH': ':'.join(sys.path)})
-  assert done.returncode == -9
-  assert list((tmp_path / 'mir_flickr').iterdir())  # its unfinished files are still there
-  with pytest.raises(errors.InputError, match='No prepared MIRFlickr-25K'):
-    multilabel.find_prepared('mirflickr', tmp_path)
-  assert len(builders.read_encoded(builders.prepare('mirflickr', tmp_path)).names) == 200
-
-
-@pytest.mark.parametrize('name', ['features.json', 'dataset_info.json', 'rows.npz',
-                                  'skipped.json'])
-@pytest.mark.parametrize('share', [0, 0.5])
-def test_a_damaged_multi_label_folder_is_refused(name, share, tmp_path):
-  path = prepare('mirflickr', tmp_path) / name
-  content = path.read_bytes()
-  path.write_bytes(content[:int(share * len(content))])
-  assert builders.prepare('mirflickr', tmp_path) == path.parent
-  with pytest.raises(errors.InputError, match='/1.0.0 cannot be read .*delete it and prepare'):
-    builders.report(path.parent)
+def test_a_damaged_multi_label_folder_is_refused(tmp_path):
+  folder = prepare('mirflickr', tmp_path)
+  for name in ('features.json', 'dataset_info.json', 'rows.npz', 'skipped.json'):
+    content = (folder / name).read_bytes()
+    for share in (0, 0.5):
+      (folder / name).write_bytes(content[:int(share * len(content))])
+      assert builders.prepare('mirflickr', tmp_path) == folder
+      with pytest.raises(errors.InputError, match='/1.0.0 cannot be read .*delete it and prep'):
+        builders.report(folder)
+    (folder / name).write_bytes(content)
+  assert builders.report(folder) == f'Prepared {folder}: 200 images with 4 labels.'
 
 
 def test_names_and_images_that_do_not_match_are_refused(tmp_path):

@@ -157,7 +157,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(tmp_path):
     checkpoints.save(pause.state, META)
     checkpoints.wait()
     made = toy.make(**settings)
-    state = checkpoints.restore(stop_at, made.new_state())
+    state = made.restore(checkpoints, stop_at)
     checkpoints.close()
     resumed = toy.fit(made, state, history=() if pause.finished else pause.history)
     _assert_equal(resumed[-1].state, whole[-1].state)

@@ -7,14 +7,14 @@ import pytest
 import reference
 import toy
 
-from mah_jax import experiment
 from mah_jax.methods import classifier
+from mah_jax.train import backbone
 
 LABELS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 0, 0]], np.uint8)
 
 
 def _method(labels=LABELS):
-  return classifier.make(toy.settings(method='classifier', code_lengths=(2, 4)), labels)
+  return toy.method(labels, method='classifier', code_lengths=(2, 4))
 
 
 def test_loss_is_the_cross_entropy_with_the_shares_of_the_labels():
@@ -53,7 +53,7 @@ def test_codewords_do_not_need_the_database():
 
 
 def test_learned_and_encoded_codes_differ_only_where_a_row_is_misclassified(monkeypatch):
-  monkeypatch.setattr(experiment, 'backbone', lambda config: toy.Backbone())
+  monkeypatch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
   made = toy.make(method='classifier', num_rounds=2, num_sampled=0)
   state = toy.fit(made)[-1].state
   logits, = made.database_outputs(state, np.arange(len(made.labels)))

@@ -26,16 +26,9 @@ def test_flags_of_xla(version, before, after, monkeypatch):
   assert os.environ['XLA_FLAGS'] == after
 
 
-def test_this_jax_starts_with_them_and_leaves_convolutions_to_xla():
-  program = '''
-import jax, jax.numpy as jnp
-from mah_jax import compiling
-compiling.prepare()
-f = jax.jit(lambda x, k: jax.lax.conv_general_dilated(
-    x, k, (1, 1), 'SAME', dimension_numbers=('NHWC', 'HWIO', 'NHWC')))
-print(f.lower(jnp.ones((8, 16, 16, 32)), jnp.ones((3, 3, 32, 32))).compile().as_text())
-'''
-  found = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True,
-                         env=os.environ | {'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'})
-  assert found.returncode == 0, found.stderr
-  assert 'convolution' in found.stdout and 'ynn' not in found.stdout
+def test_this_jax_starts_with_them():
+  """XLA ends the program at a flag that it does not know."""
+  program = 'from mah_jax import compiling; compiling.prepare(); import jax; print(jax.devices())'
+  started = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True,
+                           env=os.environ | {'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'})
+  assert started.returncode == 0, started.stderr

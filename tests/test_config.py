@@ -9,10 +9,6 @@ import pytest
 from mah_jax import config
 from mah_jax import errors
 from mah_jax import flags
-from mah_jax import methods
-from mah_jax import models
-from mah_jax.data import datasets
-from mah_jax.models import heads
 
 LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
 
@@ -39,28 +35,19 @@ LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
     ({'momentum': 1.0}, '--momentum=1.0'),
     ({'crop': 0.0}, '--crop=0.0'),
     ({'warmup': 1.0}, '--warmup=1.0'),
-    ({'method': 'dpsh', 'binarize': 'nearest', 'code_lengths': (8,)}, 'not dpsh'),
+    ({'method': 'none'}, '--method=none is not one of mah, adsh'),
     ({'hold_codes_rounds': 2}, '--code_init=codebook'),
 ])
 def test_a_wrong_value_is_refused_by_name(changes, words):
   with pytest.raises(errors.UsageError, match=words):
-    config.Config(**changes)
-
-
-def test_choices_are_those_of_the_registries():
-  choices = {field.name: field.metadata['choices'] for field in dataclasses.fields(config.Config)}
-  assert set(config.DEEP) == methods.DEEP.keys()
-  assert set(config.SHALLOW) == methods.SHALLOW.keys()
-  assert set(choices['dataset']) == set(datasets.SPECS)
-  assert set(choices['backbone']) == set(models.BACKBONES)
-  assert set(choices['heads']) == set(heads.HEADS)
+    config.make(**changes)
 
 
 def test_flags_are_read_and_later_ones_win():
   made = flags.from_arguments(['--gamma=3', '--code_lengths=4,8', '--head_weights=2,1',
                                '--shuffle', '--gamma=5', '--lr_drop_rounds='])
-  assert made == config.Config(gamma=5.0, code_lengths=(4, 8), head_weights=(2.0, 1.0),
-                               shuffle=True, lr_drop_rounds=())
+  assert made == config.make(gamma=5.0, code_lengths=(4, 8), head_weights=(2.0, 1.0),
+                             shuffle=True, lr_drop_rounds=())
 
 
 @pytest.mark.parametrize('arguments, words', [
@@ -84,7 +71,7 @@ def test_flagfiles_nest_and_have_comments(tmp_path):
   inner.write_text('# inner\n--gamma=1\n--seed=7\n')
   outer.write_text(f'// outer\n\n--flagfile={inner}\n  --gamma=2\n')
   made = flags.from_arguments([f'--flagfile={outer}'])
-  assert (made.gamma, made.seed) == (2.0, 7)
+  assert (made.options.gamma, made.seed) == (2.0, 7)
 
 
 def test_a_flagfile_that_includes_itself_is_refused(tmp_path):
@@ -108,17 +95,18 @@ def test_every_launch_file_is_a_valid_run_and_opens_with_its_claim(path):
 
 
 def test_evaluate_takes_the_flags_of_the_run(tmp_path):
-  trained = config.Config(workdir=str(tmp_path), gamma=3.25, head_weights=(0.1, 1 / 3, 1.0),
-                          shuffle=True, lr_drop_rounds=())
+  trained = config.make(workdir=str(tmp_path), gamma=3.25, head_weights=(0.1, 1 / 3, 1.0),
+                        shuffle=True, lr_drop_rounds=(), num_devices=7)
   (tmp_path / 'config.json').write_text(json.dumps({'flags': config.to_json(trained)}))
-  made = flags.from_arguments(['--mode=evaluate', f'--workdir={tmp_path}', '--num_devices=2'])
-  assert made == dataclasses.replace(trained, mode='evaluate', num_devices=2)
+  for given, devices in ([], 0), (['--num_devices=2'], 2):  # the machine may be another
+    made = flags.from_arguments(['--mode=evaluate', f'--workdir={tmp_path}', *given])
+    assert made == dataclasses.replace(trained, mode='evaluate', num_devices=devices)
   assert config.differences(made, config.to_json(trained)) == []
 
 
 def test_a_run_is_lengthened_unless_its_rate_depends_on_the_end():
   for schedule, different in ('steps', []), ('triangle', ['--num_rounds=9 (was 5)']):
-    before = config.Config(num_rounds=5, lr_schedule=schedule)
+    before = config.make(num_rounds=5, lr_schedule=schedule)
     longer = dataclasses.replace(before, num_rounds=9)
     assert config.differences(longer, config.to_json(before)) == different
 
@@ -137,13 +125,36 @@ def test_a_flagfile_of_other_bytes_is_refused(tmp_path):
 
 
 def test_differences_name_what_changed_and_free_fields_do_not_count():
-  saved = config.to_json(config.Config(gamma=1.0, num_rounds=3))
-  now = config.Config(gamma=2.0, num_rounds=9, workdir='elsewhere')
+  saved = config.to_json(config.make(gamma=1.0, num_rounds=3))
+  now = config.make(gamma=2.0, num_rounds=9, workdir='elsewhere')
   assert config.differences(now, saved) == ['--gamma=2.0 (was 1.0)']
+
+
+def test_options_of_other_methods_keep_no_run_from_being_resumed(tmp_path):
+  now = config.make(method='itq', workdir=str(tmp_path))
+  saved = config.to_json(now) | {'eta': 3.0, 'gamma': 1.0, 'num_rounds': 7}
+  assert config.differences(now, saved) == []
+  (tmp_path / 'config.json').write_text(json.dumps({'flags': saved}))
+  made = flags.from_arguments(['--mode=evaluate', f'--workdir={tmp_path}'])
+  assert made == dataclasses.replace(now, mode='evaluate')
+
+
+def test_config_json_has_every_flag():
+  saved = config.to_json(config.make(method='sdh', anchors=7))
+  assert saved.keys() == config.all_fields().keys()
+  assert (saved['anchors'], saved['eta'], saved['code_lengths']) == (7, 50.0, [4, 6, 8])
 
 
 def test_help_names_every_flag_with_a_sentence():
   text = flags.help_text()
-  for field in dataclasses.fields(config.Config):
-    assert f'--{field.name}=' in text
+  for name, field in config.all_fields().items():
+    assert text.count(f'  --{name}=') == 1
     assert field.metadata['doc'].endswith('.')
+
+
+def test_help_shows_flags_in_groups_and_options_under_their_methods():
+  groups = dict(part.split(':', 1) for part in flags.help_text().split('\n\n')[1:])
+  assert list(groups)[:5] == ['Method', 'Network', 'Data', 'Training', 'Run']
+  assert '--backbone=' in groups['Network'] and '--learning_rate=' in groups['Training']
+  assert '--eta=' in groups['Options of dpsh'] and '--gamma=' in groups['Options of mah and adsh']
+  assert '--heads=' in groups['Options of mah']

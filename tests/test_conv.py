@@ -1,14 +1,15 @@
-"""The convolution against loops, and against XLA's own with its gradients."""
+"""The convolution for CPUs against loops, and against XLA's with its gradients."""
 
 import jax
 import numpy as np
 import pytest
 
-from mah_jax.models import conv
+from mah_jax.models.cpu import conv
 
 LAYOUT = ('NHWC', 'HWIO', 'NHWC')
-EVEN = ((1, 1), (1, 1))
-# Height, width, channels in and out, kernel side, stride, padding; by the way that is taken.
+NONE, EVEN = ((0, 0), (0, 0)), ((1, 1), (1, 1))
+# The columns are height, width, channels in and out, kernel side, stride and padding. The keys
+# name the way that `convolve` takes.
 CASES = {
     'patches': [
         (2, 2, 24, 6, 3, 1, 'SAME'),
@@ -21,8 +22,8 @@ CASES = {
     ],
     'product': [
         (9, 7, 5, 6, 1, 1, 'SAME'),
-        (2, 2, 40, 6, 1, 1, ((0, 0), (0, 0))),
-        (9, 8, 5, 6, 1, 2, ((0, 0), (0, 0))),
+        (2, 2, 40, 6, 1, 1, NONE),
+        (9, 8, 5, 6, 1, 2, NONE),
         (8, 9, 5, 6, 1, 2, 'SAME'),
     ],
     'native': [
@@ -33,6 +34,9 @@ CASES = {
         (9, 9, 24, 6, 1, 1, EVEN),
     ],
 }
+# The numbers of these cases are compared; they differ in padding, stride and shape of the product.
+COMPARED = [*CASES['patches'][1:3], *CASES['patches'][4:], *CASES['product'][1:3],
+            CASES['native'][1]]
 
 
 def arrays(h, w, ci, co, k):
@@ -41,7 +45,7 @@ def arrays(h, w, ci, co, k):
 
 
 def slow(x, kernel, stride, pads):
-  """Output pixel by output pixel."""
+  """The convolution, output pixel by output pixel."""
   x = np.pad(x, ((0, 0), *pads, (0, 0)))
   k = len(kernel)
   rows, columns = ((size - k) // stride + 1 for size in x.shape[1:3])
@@ -52,76 +56,49 @@ def slow(x, kernel, stride, pads):
 
 def values(convolve, x, kernel, stride, padding):
   """The output and the gradients of a sum in which every output pixel weighs differently."""
-  @jax.jit
-  def run(x, kernel):
-    def loss(x, kernel):
-      y = convolve(x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT)
-      return (y ** 2).sum(), y
-    (_, y), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(x, kernel)
-    return y, *gradients
-  return run(x, kernel)
+  def loss(x, kernel):
+    y = convolve(x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT)
+    return (y ** 2).sum(), y
+  (_, y), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(x, kernel)
+  return y, *gradients
 
 
-def trace_of(h, w, ci, co, k, stride, padding):
-  """The operations of `convolve`, as text."""
-  return str(jax.make_jaxpr(lambda x, kernel: conv.convolve(
-      x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT))(
-          *arrays(h, w, ci, co, k)))
-
-
-def patches_of(monkeypatch):
-  """A list that gets an entry whenever `convolve` uses patches."""
-  taken, plain = [], conv._by_patches
-  monkeypatch.setattr(conv, '_by_patches', lambda *args: taken.append(1) or plain(*args))
-  return taken
-
-
-@pytest.mark.parametrize('way, case', [(way, case) for way in CASES for case in CASES[way]])
-def test_it_is_the_convolution_of_xla(way, case):
+@pytest.mark.parametrize('case', COMPARED)
+def test_it_is_the_convolution_of_xla(case):
   h, w, ci, co, k, stride, padding = case
   x, kernel = (a.astype(np.float32) for a in arrays(h, w, ci, co, k))
-  ours = values(conv.convolve, x, kernel, stride, padding)
-  theirs = values(jax.lax.conv_general_dilated, x, kernel, stride, padding)
+  ours, theirs = jax.jit(lambda x, kernel: [
+      values(convolve, x, kernel, stride, padding)
+      for convolve in (conv.convolve, jax.lax.conv_general_dilated)])(x, kernel)
   for a, b in zip(ours, theirs, strict=True):
     assert (a.shape, a.dtype) == (b.shape, b.dtype)
     np.testing.assert_allclose(a, b, atol=2e-6 * float(np.abs(b).max()))
 
 
-@pytest.mark.parametrize('way, case', [(way, case) for way in CASES for case in CASES[way]])
-def test_each_way_is_taken_where_it_is_meant(way, case, monkeypatch):
-  taken = patches_of(monkeypatch)
-  trace = trace_of(*case)
-  assert bool(taken) == (way == 'patches')
-  assert ('conv_general_dilated' in trace) == (way == 'native')
-
-
 @pytest.mark.parametrize('way', CASES)
+def test_each_way_is_taken_where_it_is_meant(way, monkeypatch):
+  taken, by_patches = [], conv._by_patches
+  monkeypatch.setattr(conv, '_by_patches', lambda *args: taken.append(1) or by_patches(*args))
+  for h, w, ci, co, k, stride, padding in CASES[way]:
+    taken.clear()
+    trace = str(jax.make_jaxpr(lambda x, kernel, stride=stride, padding=padding: conv.convolve(
+        x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT))(
+            *arrays(h, w, ci, co, k)))
+    assert bool(taken) == (way == 'patches')
+    assert ('conv_general_dilated' in trace) == (way == 'native')
+
+
+@pytest.mark.parametrize('way', ['patches', 'product'])
 def test_it_is_the_loop_in_float64(way):
   h, w, ci, co, k, stride, padding = CASES[way][-1]
   x, kernel = arrays(h, w, ci, co, k)
-  pads = jax.lax.padtype_to_pads((h, w), (k, k), (stride, stride), padding) if isinstance(
-      padding, str) else padding
+  pads = jax.lax.padtype_to_pads((h, w), (k, k), (stride, stride), padding)
   expected = slow(x, kernel, stride, pads)
   direction = np.random.default_rng(1).normal(size=kernel.shape)
   with jax.enable_x64(True):
-    y, _, by_kernel = values(conv.convolve, x, kernel, stride, padding)
+    y, _, by_kernel = jax.jit(lambda x, kernel: values(
+        conv.convolve, x, kernel, stride, padding))(x, kernel)
   np.testing.assert_allclose(y, expected, atol=1e-12 * np.abs(expected).max())
   # The loss is quadratic, so that its slope along a direction is a product of two outputs.
   slope = 2 * (expected * slow(x, direction, stride, pads)).sum()
   assert (np.asarray(by_kernel) * direction).sum() == pytest.approx(slope, rel=1e-10)
-
-
-@pytest.mark.parametrize('way', CASES)
-def test_a_gpu_gets_the_native_convolution(way, monkeypatch):
-  taken = patches_of(monkeypatch)
-  monkeypatch.setattr(jax, 'default_backend', lambda: 'gpu')
-  trace = trace_of(*CASES[way][0])
-  assert 'conv_general_dilated' in trace and not taken
-
-
-def test_devices_may_map_it():
-  x, kernel = (a.astype(np.float32) for a in arrays(8, 8, 32, 32, 3))
-  def gradient(x):
-    return jax.grad(lambda kernel: (conv.convolve(
-        x, kernel, (1, 1), 'SAME', dimension_numbers=LAYOUT) ** 2).sum())(kernel)
-  np.testing.assert_allclose(jax.pmap(gradient)(x[None])[0], jax.jit(gradient)(x), rtol=1e-5)

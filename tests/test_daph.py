@@ -13,18 +13,17 @@ import reference
 import toy
 from flax import linen as nn
 
-from mah_jax import experiment
 from mah_jax import losses
 from mah_jax.methods import base
-from mah_jax.methods import daph
+from mah_jax.train import backbone
 from mah_jax.train import step
 
 WEIGHTS = {'quantization': 7.0, 'agreement': 2.0, 'independence': 0.3, 'balance': 0.2}
 NAMES = {0: ('backbone', 'heads'), 1: ('database_backbone', 'database_heads')}
 
 
-def _settings(c=5, **changes):
-  return toy.settings(method='daph', code_lengths=(c,), **changes)
+def _method(labels, c=5, **changes):
+  return toy.method(labels, method='daph', code_lengths=(c,), **changes)
 
 
 def _signs(rng, *shape):
@@ -67,7 +66,7 @@ def test_the_loss_is_that_of_plain_loops(turn, multi):
   position, valid = np.array([4, 9, 0, 17, 3, 12, 4, 9]), np.float32([1, 1, 1, 1, 1, 1, 0, 0])
   seen = base.Seen(position[:3], memory, batch, position, valid, 0)
   own = tuple(u[:3] for u in batch)
-  method = daph.make(_settings(c, **WEIGHTS), labels)
+  method = _method(labels, c, **WEIGHTS)
   targets = jax.device_put(method.targets(codes, sampled, 6 + turn))
   total, terms = method.loss(own, targets, seen)
   np.testing.assert_allclose(
@@ -79,7 +78,7 @@ def test_the_loss_is_that_of_plain_loops(turn, multi):
 def _gradients(labels, outputs, epoch):
   """Of the sum of the loss by the outputs of both towers, one device having all images."""
   m, c = outputs[0].shape
-  method = daph.make(_settings(c, num_sampled=0), labels)
+  method = _method(labels, c, num_sampled=0)
   targets = method.targets(method.init_codes(), np.arange(m), epoch)
 
   def loss(outputs):
@@ -117,9 +116,8 @@ def test_each_update_of_codes_is_the_best_of_all_codes(agreement):
   m, c, alpha = 12, 4, WEIGHTS['quantization']
   codes = _signs(rng, m, c), _signs(rng, m, c)
   memory = tuple(np.tanh(rng.normal(size=(m, c))).astype(np.float32) for _ in range(2))
-  method = daph.make(_settings(c, **WEIGHTS | {'agreement': agreement}),
-                     np.ones((m, 1), np.uint8))
-  new = method.update_codes(*jax.device_put((codes, memory)), np.arange(m),
+  method = _method(np.ones((m, 1), np.uint8), c, **WEIGHTS | {'agreement': agreement})
+  new = method.update.solve(*jax.device_put((codes, memory)), np.arange(m),
                             lambda function, rows, rest: function(rows, *rest))
   every = np.array(list(itertools.product([-1, 1], repeat=c)))  # [2^c, c]
   # B sees the old H, the new H sees the new B.
@@ -136,7 +134,7 @@ def test_each_update_of_codes_is_the_best_of_all_codes(agreement):
 def test_codes_begin_as_random_signs_of_the_training_rows(asked, m):
   labels = np.ones((30, 1), np.uint8)
   first, again, other = (
-      daph.make(_settings(num_sampled=asked, seed=seed), labels).init_codes()
+      _method(labels, num_sampled=asked, seed=seed).init_codes()
       for seed in (1, 1, 2))
   assert all(b.shape == (m, 5) and b.dtype == np.int8 for b in first)
   assert set(np.ravel(first)) == {-1, 1}
@@ -147,13 +145,13 @@ def test_codes_begin_as_random_signs_of_the_training_rows(asked, m):
 def test_a_method_without_rows_has_embeddings():
   """As --mode=encode makes it."""
   outputs = np.zeros((3, 5)), np.ones((3, 5))
-  make = functools.partial(daph.make, labels=np.zeros((0, 4), np.uint8))
-  method = make(_settings())
+  no_rows = np.zeros((0, 4), np.uint8)
+  method = _method(no_rows)
   assert method.init_codes()[0].shape == (0, 5)
   assert method.query_embeddings(outputs)[0] is outputs[0]
   assert method.database_embeddings(outputs)[0] is outputs[1]
   assert method.query_embeddings is not method.database_embeddings
-  method = make(_settings(towers='symmetric'))
+  method = _method(no_rows, towers='symmetric')
   assert method.query_embeddings is method.database_embeddings
   assert method.query_embeddings(outputs)[0] is outputs[1]
 
@@ -170,7 +168,7 @@ class _Backbone(nn.Module):
 @functools.cache
 def _made(num_devices):
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(experiment, 'backbone', lambda config: _Backbone())
+    patch.setattr(backbone, 'make', lambda config, platform: _Backbone())
     return toy.make(num_devices, method='daph', code_lengths=(5,), weight_decay=0.01)
 
 

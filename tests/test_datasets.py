@@ -1,5 +1,6 @@
 """The table of datasets, protocols and lists of queries, and the checks at the border."""
 
+import json
 import pathlib
 import subprocess
 import sys
@@ -63,6 +64,23 @@ def test_every_spec_has_one_mean_and_std_per_channel_and_named_protocols(name):
   assert all(protocol.startswith(name) for protocol in spec.protocols)
 
 
+def test_the_facts_that_others_ask_for():
+  assert datasets.DEFAULT == 'cifar10'
+  assert [name for name, spec in datasets.SPECS.items() if spec.takes_query_fraction] == ['folder']
+  assert [name for name, spec in datasets.SPECS.items() if spec.has_names] == [
+      'mirflickr', 'nuswide', 'folder']
+
+
+def test_the_help_texts_speak_of_every_dataset_and_protocol(monkeypatch):
+  spec = datasets.SPECS['digits']._replace(files='a box', protocols={'p': None, 'q': None})
+  monkeypatch.setitem(datasets.SPECS, 'new', spec)
+  for text in (datasets.data_dir_help(), datasets.protocol_help()):
+    assert all(name in text for name in datasets.SPECS) and text.endswith('.')
+  assert 'for new a box' in datasets.data_dir_help()
+  assert 'new has p and q' in datasets.protocol_help()
+  assert 'mirflickr has mirflickr-1000-queries and mirflickr-1700' in datasets.protocol_help()
+
+
 def test_the_protocols_of_every_dataset():
   assert {name: list(spec.protocols) for name, spec in datasets.SPECS.items()} == {
       'digits': ['digits-100-queries'],
@@ -75,7 +93,7 @@ def test_the_protocols_of_every_dataset():
 
 def rows_of_all_kinds(rows=4000, classes=21):
   labels = (np.random.default_rng(0).random((rows, classes)) < 0.1).astype(np.uint8)
-  return datasets.Loaded(np.zeros((rows, 1, 1, 3), np.uint8), labels, tuple('x' * classes))
+  return datasets.Dataset(np.zeros((rows, 1, 1, 3), np.uint8), labels, tuple('x' * classes))
 
 
 @pytest.mark.parametrize('name, protocol, queries, all_labelled', [
@@ -162,7 +180,7 @@ def test_the_id_of_a_prepared_dataset_depends_on_its_names_and_labels(flickr):
       '47d1608fe49c4c7b797a4607a4440d95ddd3156e41588ee7ed553f149fe842f7')
 
 
-def test_a_list_of_queries_takes_the_place_of_the_protocol(flickr, tmp_path):
+def test_a_list_of_queries_replaces_the_protocol(flickr, tmp_path):
   (tmp_path / 'queries.txt').write_text('# mine\nim30.jpg\n./im2.jpg\n\nim1.jpg\n')
   protocol = flickr(query_list=str(tmp_path / 'queries.txt')).protocol
   assert protocol.name == 'query-list' and len(protocol.database) == 196
@@ -188,10 +206,21 @@ def test_a_list_with_an_image_that_was_left_out_is_refused(flickr, tmp_path):
     flickr(query_list=str(tmp_path / 'queries.txt'))
 
 
-def test_a_list_of_queries_needs_names(tmp_path):
-  (tmp_path / 'queries.txt').write_text('3\n')
+def test_a_list_of_queries_needs_names(tmp_path, monkeypatch):
+  spec = datasets.SPECS['digits']._replace(load=None)  # nothing is read before the refusal
+  monkeypatch.setitem(datasets.SPECS, 'digits', spec)
   with pytest.raises(errors.UsageError, match='images of digits have no .*queries.txt'):
     datasets.load('digits', '', 0, query_list=str(tmp_path / 'queries.txt'))
+
+
+def test_a_row_is_named_by_its_file_or_else_by_its_number(digits, flickr):
+  rows = digits.protocol.queries[:3]
+  names = digits.row_names(rows)
+  assert names == rows.tolist() and {type(name) for name in names} == {int}
+  data = flickr()
+  assert data.row_names([0, 8, 198]) == ['im1.jpg', 'im10.jpg', 'im200.jpg']
+  assert data.row_names(data.protocol.database) == data.images[data.protocol.database].names
+  json.dumps([names, data.row_names(data.protocol.queries)])
 
 
 @pytest.fixture(name='folder')
@@ -230,10 +259,11 @@ def test_a_folder_needs_neither_cache_nor_progress(folder):
 
 def test_cifar10_is_handed_on(tmp_path, monkeypatch):
   labels = np.eye(10, dtype=np.uint8)[np.arange(2000) % 10]
-  arrays = np.zeros((2000, 2, 2, 3), np.uint8), labels
-  monkeypatch.setattr(cifar10, 'load', lambda data_dir: arrays)
+  images = np.zeros((2000, 2, 2, 3), np.uint8)
+  copy = cifar10.Copy(tmp_path, lambda: (images, labels))
+  monkeypatch.setattr(cifar10, 'find', lambda data_dir: copy)
   data = datasets.load('cifar10', str(tmp_path), 0)
-  assert data.images is arrays[0] and data.labels is arrays[1]
+  assert data.images is images and data.labels is labels
   assert data.class_names == cifar10.CLASS_NAMES
   assert not data.names and not data.protocol.content
   assert len(data.protocol.queries) == 1000

@@ -8,7 +8,6 @@ import reference
 import toy
 
 from mah_jax import losses
-from mah_jax.methods import dpsh
 
 
 def _problem(seed, m=12, c=4, multi=False):
@@ -18,7 +17,7 @@ def _problem(seed, m=12, c=4, multi=False):
 
 
 def _method(labels, eta=50.0):
-  return dpsh.make(toy.settings(method='dpsh', code_lengths=(4,), eta=eta), labels)
+  return toy.method(labels, method='dpsh', code_lengths=(4,), eta=eta)
 
 
 @pytest.mark.parametrize('multi', [False, True])

@@ -9,10 +9,10 @@ import pytest
 import toy
 from flax import linen as nn
 
-from mah_jax import experiment
 from mah_jax.data import pipeline
 from mah_jax.methods import base
 from mah_jax.methods import drsch
+from mah_jax.train import backbone
 
 N = 8  # images
 LENGTHS = (2, 4)
@@ -20,7 +20,7 @@ WEIGHTS = np.array([0.2, -0.7, 1.5, 0.7], np.float32)
 
 
 def _method(labels, **changes):
-  return drsch.make(toy.settings(method='drsch', code_lengths=LENGTHS, **changes), labels)
+  return toy.method(labels, method='drsch', code_lengths=LENGTHS, **changes)
 
 
 def _problem(multi=False):
@@ -191,7 +191,7 @@ class _Pixels(nn.Module):
 def trained():
   """On 1 and 4 devices, after an epoch whose second and last batch has 36 rows."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(experiment, 'backbone', lambda config: _Pixels())
+    patch.setattr(backbone, 'make', lambda config, platform: _Pixels())
     made = {d: toy.make(d, method='drsch', num_rounds=1, num_sampled=100, laplacian=0.1,
                         augment='none') for d in (1, 4)}
   return {d: (own, *toy.fit(own)) for d, own in made.items()}

@@ -6,9 +6,7 @@ import pytest
 import toy
 
 from mah_jax import errors
-from mah_jax import experiment
-from mah_jax.data import pipeline
-from mah_jax.train import step
+from mah_jax.train import trainer
 
 
 def test_with_mirror_an_image_and_its_mirror_image_are_averaged():
@@ -17,9 +15,7 @@ def test_with_mirror_an_image_and_its_mirror_image_are_averaged():
   rows = np.arange(70)  # one batch and a short one
 
   def outputs(data, **changes):
-    config = toy.settings(**changes)
-    devices = step.Devices(step.pick_devices(2), config.batch_size)
-    made = experiment.Experiment(config, data, pipeline.Pixels(8, 1, (0.5,), (0.3,)), devices)
+    made = toy.make(2, data=data, **changes)
     return made.outputs(made.new_state(), rows)
 
   plain, other = outputs(data), outputs(mirrored)
@@ -36,8 +32,8 @@ def test_training_does_not_depend_on_mirror():
 
 
 def test_codes_from_before_their_first_update_are_no_words():
-  settings = toy.settings(binarize='nearest')
+  method = toy.method(np.eye(3, dtype=np.uint8), binarize='nearest')
   solved, zeros = np.ones((5, 4), np.int8), np.zeros((5, 4), np.int8)
-  assert experiment.words(settings, (solved,))[0].tolist() == [[1] * 4]
+  assert trainer.words(method, (solved,))[0].tolist() == [[1] * 4]
   with pytest.raises(errors.InputError, match='go on training'):
-    experiment.words(settings, (solved, zeros))
+    trainer.words(method, (solved, zeros))

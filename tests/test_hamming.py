@@ -1,8 +1,9 @@
-"""Packed codes, distances and merged histograms against double loops."""
+"""Distances of packed codes and merged histograms against double loops."""
 
 import numpy as np
 import pytest
 
+from mah_jax import distinct
 from mah_jax.evaluation import hamming
 
 
@@ -10,20 +11,13 @@ def random_codes(rng, rows, c):
   return np.where(rng.random((rows, c)) < 0.5, -1, 1)
 
 
-def test_pack_puts_column_i_into_bit_i():
-  codes = -np.ones((2, 70), int)
-  codes[0, [0, 3]] = 1
-  codes[1, [63, 64, 69]] = 1
-  expected = [[0b1001, 0], [1 << 63, 0b100001]]
-  np.testing.assert_array_equal(hamming.pack(codes), np.array(expected, np.uint64))
-
 
 @pytest.mark.parametrize('c', [1, 8, 64, 70, 128, 256])
 def test_distances_count_differing_columns(c):
   rng = np.random.default_rng(c)
   codes = random_codes(rng, 9, c)
   codes[1] = -codes[0]  # the largest distance there is
-  packed = hamming.pack(codes)
+  packed = distinct.pack(codes)
   for i in range(9):
     np.testing.assert_array_equal(
         hamming.distances(packed, packed[i]), (codes != codes[i]).sum(axis=1))
@@ -35,9 +29,9 @@ def test_merge_keeps_every_row(c, labels):
   codes = random_codes(rng, 6, c)[rng.integers(0, 6, 40)]
   label_sets = rng.integers(0, 2, (4, labels))[rng.integers(0, 4, 40)]
   merged = hamming.merge(codes, label_sets)
-  np.testing.assert_array_equal(merged.codes[merged.code_of], hamming.pack(codes))
+  np.testing.assert_array_equal(merged.codes[merged.code_of], distinct.pack(codes))
   np.testing.assert_array_equal(
-      merged.label_sets[merged.label_set_of], hamming.pack(label_sets))
+      merged.label_sets[merged.label_set_of], distinct.pack(label_sets))
   assert len(merged.codes) == len(np.unique(codes, axis=0))
   assert len(merged.label_sets) == len(np.unique(label_sets, axis=0))
   code_of, label_set_of, counts = hamming.entries(merged)
@@ -47,22 +41,11 @@ def test_merge_keeps_every_row(c, labels):
     assert count == np.sum((merged.code_of == code) & (merged.label_set_of == label_set))
 
 
-@pytest.mark.parametrize('labels', [1, 5, 70])
-def test_overlapping_sets_share_a_label(labels):
-  rng = np.random.default_rng(labels)
-  label_sets = rng.random((50, labels)) < 1 / labels
-  packed = hamming.pack(label_sets)
-  for i in range(10):
-    expected = [any(a and b for a, b in zip(label_sets[i], row, strict=True))
-                for row in label_sets]
-    assert hamming.overlapping(packed, packed[i]).tolist() == expected
-
-
 @pytest.mark.parametrize('c', [1, 4, 70, 300])
 def test_a_ranking_sorts_by_distance_and_then_by_row(c):
   rng = np.random.default_rng(c)
   codes = random_codes(rng, 50, c)
-  packed = hamming.pack(codes)
+  packed = distinct.pack(codes)
   distance = [sum(codes[0] != row) for row in codes]
   order, ends = hamming.ranking(*hamming.levels(packed, packed[0], c))
   assert order.tolist() == sorted(range(50), key=lambda row: (distance[row], row))
@@ -74,7 +57,7 @@ def test_weighted_levels_number_the_sums_of_weights(c):
   rng = np.random.default_rng(c)
   codes, weights = random_codes(rng, 80, c), rng.integers(0, 5, c)
   weights[-1] = 2 ** 20  # the largest, so that rounding leaves the integers alone
-  packed = hamming.pack(codes)
+  packed = distinct.pack(codes)
   distance = [sum(w for w, a, b in zip(weights, codes[0], row, strict=True) if a != b)
               for row in codes]
   level, count = hamming.levels(packed, packed[0], c, hamming.byte_sums(weights))
@@ -85,7 +68,7 @@ def test_weighted_levels_number_the_sums_of_weights(c):
 
 def test_weights_are_rounded_before_they_are_compared():
   nearly = np.array([1.0, 1 + 2.0 ** -22])
-  codes = hamming.pack(np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]))
+  codes = distinct.pack(np.array([[1, 1], [1, -1], [-1, 1], [-1, -1]]))
   assert hamming.byte_sums(nearly) is None
   assert hamming.byte_sums(np.array([5, 5])) is None
   for weights, expected in (([0, 0], [0, 0, 0, 0]), ([0.1, 0.3], [0, 2, 1, 3]),

@@ -12,7 +12,7 @@ from mah_jax.models import heads
 from mah_jax.models import resnet
 
 D = 7
-LENGTHS = [(4,), (4, 8), (4, 6, 8), (2, 3, 5, 8, 16)]
+LENGTHS = [(4,), (4, 6, 8), (2, 3, 5, 8, 16)]
 
 
 def draw(head_cls, code_lengths):
@@ -58,8 +58,8 @@ def test_cascaded_heads_are_one_linear_chain(code_lengths):
 def gradients_of_head(head_cls, position):
   """Gradient of the sum of one head's embeddings by all weights, for lengths 4, 6, 8."""
   module, params, _, features = draw(head_cls, (4, 6, 8))
-  return jax.grad(
-      lambda params: module.apply({'params': params}, features)[position].sum())(params)
+  return jax.jit(jax.grad(
+      lambda params: module.apply({'params': params}, features)[position].sum()))(params)
 
 
 def reached(gradients):
@@ -80,18 +80,17 @@ def test_short_cascaded_heads_teach_the_longer_ones(position, expected):
   assert untouched(gradients) == {'bits4', 'bits6', 'bits8'} - expected
 
 
-@pytest.mark.parametrize('position, own', [(0, 'bits4'), (1, 'bits6'), (2, 'bits8')])
-def test_flat_heads_share_nothing(position, own):
+@pytest.mark.parametrize('position, expected', [(0, 'bits4'), (1, 'bits6'), (2, 'bits8')])
+def test_flat_heads_share_nothing(position, expected):
   gradients = gradients_of_head(heads.FlatHeads, position)
-  assert reached(gradients) == {own}
-  assert untouched(gradients) == {'bits4', 'bits6', 'bits8'} - {own}
+  assert reached(gradients) == {expected}
+  assert untouched(gradients) == {'bits4', 'bits6', 'bits8'} - {expected}
 
 
-@pytest.mark.parametrize('name', heads.HEADS)
-def test_network_is_heads_on_backbone(name):
+def test_network_is_heads_on_backbone():
   shape = (3, 8, 8, 1)
   images = random_weights.images(0, shape)
-  network = heads.HashNetwork(compact.Compact(width=2), heads.HEADS[name]((4, 8)))
+  network = heads.HashNetwork(compact.Compact(width=2), heads.CascadedHeads((4, 8)))
   variables = random_weights.variables(network, shape)
   assert variables['params'].keys() == {'backbone', 'heads'}
 
@@ -100,7 +99,7 @@ def test_network_is_heads_on_backbone(name):
     of_backbone = {kind: tree['backbone'] for kind, tree in variables.items()}
     features = compact.Compact(width=2).apply(of_backbone, images, train=False)
     of_heads = {'params': variables['params']['heads']}
-    expected = heads.HEADS[name]((4, 8)).apply(of_heads, features)
+    expected = heads.CascadedHeads((4, 8)).apply(of_heads, features)
     return network.apply(variables, images, train=False), expected
 
   embeddings, expected = run(variables, images)
@@ -109,7 +108,7 @@ def test_network_is_heads_on_backbone(name):
     np.testing.assert_allclose(u, v, rtol=1e-5, atol=1e-6)
 
 
-def test_towers_are_two_networks_of_their_own():
+def test_towers_are_two_networks():
   shape, names = (3, 8, 8, 1), ('backbone', 'heads')
   images = random_weights.images(0, shape)
   towers = heads.Towers(compact.Compact(width=2), heads.FlatHeads((4,)),
@@ -121,28 +120,16 @@ def test_towers_are_two_networks_of_their_own():
   def run(variables):
     alone = []
     for prefix in ('', 'database_'):
-      own = {kind: {name: tree[prefix + name] for name in names if prefix + name in tree}
-             for kind, tree in variables.items()}
+      of_tower = {kind: {name: tree[prefix + name] for name in names if prefix + name in tree}
+                  for kind, tree in variables.items()}
       network = heads.HashNetwork(compact.Compact(width=2), heads.FlatHeads((4,)))
-      alone += network.apply(own, images, train=False)
+      alone += network.apply(of_tower, images, train=False)
     return towers.apply(variables, images, train=False), alone
 
   outputs, alone = run(variables)
   assert not np.allclose(*outputs)
   for u, v in zip(outputs, alone, strict=True):
     np.testing.assert_allclose(u, v, rtol=1e-5, atol=1e-6)
-
-
-def test_training_updates_the_statistics_of_the_backbone():
-  shape = (3, 8, 8, 1)
-  network = heads.HashNetwork(compact.Compact(width=2), heads.FlatHeads((4,)))
-  variables = random_weights.variables(network, shape)
-  images = random_weights.images(0, shape)
-  _, updates = jax.jit(lambda v, x: network.apply(
-      v, x, train=True, mutable=['batch_stats']))(variables, images)
-  old = variables['batch_stats']['backbone']['block1']['bn1']['mean']
-  new = updates['batch_stats']['backbone']['block1']['bn1']['mean']
-  assert np.all(old != new)
 
 
 @pytest.mark.parametrize('name, feature, expected', [
@@ -152,9 +139,11 @@ def test_training_updates_the_statistics_of_the_backbone():
     ('compact', 'pooled', compact.Compact(5, 'd')),
 ])
 def test_backbones_by_name(name, feature, expected):
-  assert models.make_backbone(name, feature=feature, width=5, axis_name='d') == expected
+  assert models.make_backbone(
+      name, feature=feature, width=5, axis_name='d', platform='cpu') == expected
 
 
 def test_the_compact_network_has_no_logits():
   with pytest.raises(errors.UsageError, match="no 'logits' feature; use --feature=pooled"):
-    models.make_backbone('compact', feature='logits', width=2, axis_name=None)
+    models.make_backbone(
+        'compact', feature='logits', width=2, axis_name=None, platform='cpu')

@@ -61,7 +61,7 @@ def stored(shown, orientation):
   of the picture (height h, width w) goes to row r, column c.
   """
   h, w = shown.shape[:2]
-  place = {
+  source = {
       1: lambda r, c: (r, c),                  # top, left
       2: lambda r, c: (r, w - 1 - c),          # top, right
       3: lambda r, c: (h - 1 - r, w - 1 - c),  # bottom, right
@@ -72,7 +72,7 @@ def stored(shown, orientation):
       8: lambda r, c: (h - 1 - c, r),          # left, bottom
   }[orientation]
   rows, columns = (h, w) if orientation < 5 else (w, h)
-  return np.array([[shown[place(r, c)] for c in range(columns)] for r in range(rows)])
+  return np.array([[shown[source(r, c)] for c in range(columns)] for r in range(rows)])
 
 
 @pytest.mark.parametrize('orientation', range(1, 9))
@@ -285,13 +285,13 @@ def test_find_refuses_a_folder_that_is_not_there(tmp_path):
     images.find(tmp_path / 'nowhere')
 
 
-def test_usable_returns_the_reason_of_every_bad_row(monkeypatch):
+def test_unusable_returns_the_reason_of_every_bad_row(monkeypatch):
   monkeypatch.setattr(images, 'BLOCK', 4)  # several blocks, the last one short
   good = image_files.encode(image_files.picture(8, 8))
   cut = image_files.damaged()['truncated.jpg']
   calls = []
   encoded = make_encoded([good, b'', good, good, good, cut, good])
-  reasons = images.usable(encoded, lambda: calls.append(threading.current_thread()))
+  reasons = images.unusable(encoded, lambda: calls.append(threading.current_thread()))
   assert list(reasons) == [1, 5]
   assert reasons[1] == 'the file is empty'
   assert 'truncated' in reasons[5]

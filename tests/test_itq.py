@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mah_jax import errors
+from mah_jax.methods import base
 from mah_jax.methods import itq
 from mah_jax.methods import scaling
 
@@ -19,8 +20,8 @@ def _data(n=60, size=6, seed=0):
   return x.astype(np.float32)
 
 
-def _fit(x, c, key=0, **options):
-  method = itq.make(**options)
+def _fit(x, c, key=0, **numbers):
+  method = itq.make(base.NoOptions(), **numbers)
   return method, method.fit(x, None, c, jax.random.key(key))
 
 
@@ -48,10 +49,10 @@ def test_procrustes_equals_brute_force_in_the_plane(seed):
   angles = np.linspace(0, 2 * np.pi, 20_000)
   turned = np.stack([[np.cos(angles), -np.sin(angles)], [np.sin(angles), np.cos(angles)]])
   candidates = np.concatenate([turned, turned * np.array([1, -1])[None, :, None]], axis=2)
-  errors_ = [np.sum((target - source @ r)**2) for r in np.moveaxis(candidates, 2, 0)]
-  found = np.asarray(itq.procrustes(jnp.asarray(source), jnp.asarray(target)))
-  np.testing.assert_allclose(found.T @ found, np.eye(2), atol=1e-5)
-  assert np.sum((target - source @ found)**2) == pytest.approx(min(errors_), rel=1e-5)
+  least = min(np.sum((target - source @ r)**2) for r in np.moveaxis(candidates, 2, 0))
+  rotation = np.asarray(itq.procrustes(jnp.asarray(source), jnp.asarray(target)))
+  np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-5)
+  assert np.sum((target - source @ rotation)**2) == pytest.approx(least, rel=1e-5)
 
 
 @pytest.mark.parametrize('seed', range(3))
@@ -107,7 +108,7 @@ def test_corners_of_a_turned_square_get_their_own_codes(key):
 
 
 def test_more_bits_than_features_are_refused():
-  with pytest.raises(errors.UsageError, match='8 bits of 6 features'):
+  with pytest.raises(errors.UsageError, match='8 bits of 6 features.*--code_lengths'):
     _fit(_data(), 8)
 
 

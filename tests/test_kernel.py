@@ -73,7 +73,7 @@ def test_rows_that_are_all_alike_are_refused():
     points = kernel.draw(x, 4, jax.random.key(0))
     for width in (kernel.mean_square_distance(x, points),
                   kernel.mean_nearest_distance(x, points) ** 2):
-      with pytest.raises(errors.InputError, match='tells no rows apart'):
+      with pytest.raises(errors.InputError, match='tells no rows apart.*--anchors.*--sigma'):
         kernel.make(points, width)
   assert kernel.make(points, 1e-4).width == pytest.approx(1e-4)
 
@@ -122,8 +122,16 @@ def test_statistics_survive_a_large_offset():
   x = (1e4 + np.random.default_rng(0).normal(size=(5000, 3)) * [1, 2, 3]).astype(np.float32)
   scale = scaling.standardize(x)
   np.testing.assert_allclose(scale.deviation, x.astype(np.float64).std(axis=0), rtol=1e-6)
-  np.testing.assert_allclose(scaling.center(x), x.astype(np.float64).mean(axis=0), rtol=1e-7)
-  np.testing.assert_array_equal(scaling.center(x), scale.mean)
+  np.testing.assert_allclose(scale.mean, x.astype(np.float64).mean(axis=0), rtol=1e-7)
+
+
+@pytest.mark.usefixtures('small_blocks')
+def test_centred_rows_keep_their_scale_and_kept_rows_are_unchanged():
+  x = _features(23)
+  centred = scaling.apply(scaling.center(x), x)
+  np.testing.assert_allclose(centred, x - x.mean(axis=0), atol=1e-6)
+  np.testing.assert_array_equal(scaling.center(x).mean, scaling.standardize(x).mean)
+  np.testing.assert_array_equal(scaling.apply(scaling.keep(x), x), x)
 
 
 def test_a_row_of_zeros_has_no_direction():
@@ -142,3 +150,15 @@ def test_rows_keep_their_order_and_blocks_their_size():
 
   np.testing.assert_array_equal(scaling.by_blocks(double, x), 2 * x)
   assert sizes == [7, 7, 7, 2]
+
+
+@pytest.mark.usefixtures('small_blocks')
+def test_sums_over_blocks_are_sums_in_float64():
+  x = np.zeros((23, 1), np.float32)
+  x[0], x[[7, 14, 21]] = 2.0**24, 1.0  # float32 cannot add a 1 to 2^24
+  total = scaling.sum_over_blocks(lambda rows: rows.sum(axis=0), x)
+  assert total.tolist() == [2.0**24 + 3]
+  y = np.arange(23)[:, None]
+  assert scaling.sum_over_blocks(lambda a, b: a.T @ b, x, y).tolist() == [[7 + 14 + 21]]
+  with pytest.raises(ValueError):
+    scaling.sum_over_blocks(lambda a, b: a.T @ b, x, y[:14])

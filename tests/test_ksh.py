@@ -33,12 +33,13 @@ def _problem(seed, rows=40, anchors=6, c=4):
 
 def _factored(groups, c=4):
   """c S as the method has it."""
-  return ksh.Residual(groups.of_row, jnp.where(groups.related, 1.0, -1.0) * c,
+  related = similarity.share_label(groups.sets, groups.sets)
+  return ksh.Residual(groups.of_row, jnp.where(related, 1.0, -1.0) * c,
                       jnp.zeros((len(groups.of_row), c)))
 
 
 @pytest.mark.parametrize('seed', range(2))
-def test_residual_is_c_s_without_the_bits_found(seed):
+def test_residual_is_c_s_without_the_bits_learned(seed):
   _, groups, expected = _problem(seed)
   residual, rng = _factored(groups), np.random.default_rng(seed)
   for i in range(4):
@@ -200,23 +201,6 @@ def _features(n=300, size=8, multi=False, seed=0):
   return x.astype(np.float32), labels
 
 
-def test_kernel_is_centred_by_all_training_rows():
-  x, labels = _features()
-  method = ksh.make(anchors=30, labelled=100)
-  state = method.fit(x, labels, 4, jax.random.key(0))
-  unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
-  points = np.asarray(state.anchors.points)
-  square = np.array([[np.sum((u - p) ** 2) for p in points] for u in unit])
-  k = np.exp(-square / (2 * square.mean()))  # [n, a]
-  np.testing.assert_allclose(state.anchors.width, square.mean(), rtol=1e-5)
-  np.testing.assert_allclose(state.mean, k.mean(axis=0), rtol=1e-4)
-  values = (k - k.mean(axis=0)) @ np.asarray(state.vectors)
-  clear = np.abs(values) > 1e-2 * np.abs(values).mean()
-  codes = np.asarray(method.encode(state, x))
-  assert clear.mean() > 0.9
-  np.testing.assert_array_equal(codes[clear], np.where(values >= 0, 1, -1)[clear])
-
-
 @pytest.mark.parametrize('labelled, rows', [(50, 50), (2000, None)])
 def test_pairs_are_those_of_a_few_rows_that_have_labels(monkeypatch, labelled, rows):
   x, labels = _features(multi=True)
@@ -224,11 +208,13 @@ def test_pairs_are_those_of_a_few_rows_that_have_labels(monkeypatch, labelled, r
   seen = []
 
   def learn(k, groups, c):
-    seen.append((k, groups.related[groups.of_row][:, groups.of_row], c))
+    labels = groups.sets[groups.of_row]
+    seen.append((k, similarity.share_label(labels, labels), c))
     return jnp.zeros((k.shape[1], c))
 
   monkeypatch.setattr(ksh, 'learn', learn)
-  ksh.make(anchors=20, labelled=labelled).fit(x, labels, 3, jax.random.key(0))
+  method = ksh.make(ksh.Options(anchors=20, labelled=labelled))
+  method.fit(x, labels, 3, jax.random.key(0))
   [(k, similar, c)] = seen
   rows = rows or int(labels.any(axis=1).sum())
   assert k.shape == (rows, 20) and similar.shape == (rows, rows) and c == 3
@@ -240,39 +226,55 @@ def test_pairs_are_those_of_a_few_rows_that_have_labels(monkeypatch, labelled, r
 def test_rows_without_any_label_are_refused():
   x, labels = _features()
   with pytest.raises(errors.InputError, match='none of 300 rows has one'):
-    ksh.make().fit(x, 0 * labels, 4, jax.random.key(0))
+    ksh.make(ksh.Options()).fit(x, 0 * labels, 4, jax.random.key(0))
 
 
-@pytest.mark.parametrize('multi', [False, True])
-def test_fit_gives_codes_and_depends_on_the_key_alone(multi):
-  x, labels = _features(multi=multi)
-  method = ksh.make(anchors=30, labelled=100)
-  one, same, other = (method.fit(x, labels, 4, jax.random.key(s)) for s in (0, 0, 1))
-  codes = method.encode(one, x)
-  assert codes.dtype == np.int8 and codes.shape == (300, 4)
-  assert set(np.unique(codes)) == {-1, 1}
-  assert method.learned(one) is None
-  jax.tree.map(np.testing.assert_array_equal, one, same)
-  np.testing.assert_array_equal(codes[:7], method.encode(one, x[:7]))
-  assert np.any(np.asarray(one.vectors) != np.asarray(other.vectors))
-
-
-def test_memory_does_not_grow_with_the_square_of_the_rows():
-  x, labels = _features(n=40_000)
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB
-  method = ksh.make(anchors=30, labelled=100)
-  method.encode(method.fit(x, labels, 4, jax.random.key(0)), x)
-  assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
-
-
-def test_digits():
-  digits = datasets.load_digits()
-  x, labels = digits.data.astype(np.float32), np.eye(10, dtype=np.uint8)[digits.target]
+@pytest.fixture(scope='module')
+def digits():
+  """A fit to the digits, 100 of which are queries: x, labels, queries, database, method, state."""
+  images = datasets.load_digits()
+  x, labels = images.data.astype(np.float32), np.eye(10, dtype=np.uint8)[images.target]
   rows = np.random.default_rng(0).permutation(len(x))
   queries, database = rows[:100], rows[100:]
-  method = ksh.make(anchors=100, labelled=300)
+  method = ksh.make(ksh.Options(anchors=100, labelled=300))
   state = method.fit(x[database], labels[database], 8, jax.random.key(0))
-  found = metrics.evaluate(np.asarray(method.encode(state, x[queries])),
-                           np.asarray(method.encode(state, x[database])),
-                           labels[queries], labels[database])
-  assert found['map'] > 0.75
+  return x, labels, queries, database, method, state
+
+
+def test_digits_are_found_by_their_codes(digits):
+  x, labels, queries, database, method, state = digits
+  codes = np.asarray(method.encode(state, x))
+  assert codes.dtype == np.int8 and set(np.unique(codes)) == {-1, 1}
+  assert method.learned(state) is None
+  scores = metrics.evaluate(codes[queries], codes[database], labels[queries], labels[database])
+  assert scores['map'] > 0.75
+
+
+def test_kernel_is_centred_by_all_training_rows(digits):
+  x, _, _, database, method, state = digits
+  x = x[database]
+  unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+  points = np.asarray(state.anchors.points)
+  square = np.array([np.sum((unit - point) ** 2, axis=1) for point in points]).T  # [n, a]
+  k = np.exp(-square / (2 * square.mean()))
+  np.testing.assert_allclose(state.anchors.width, square.mean(), rtol=1e-5)
+  np.testing.assert_allclose(state.mean, k.mean(axis=0), rtol=1e-4)
+  values = (k - k.mean(axis=0)) @ np.asarray(state.vectors)
+  clear = np.abs(values) > 1e-2 * np.abs(values).mean()
+  codes = np.asarray(method.encode(state, x))
+  assert clear.mean() > 0.9
+  np.testing.assert_array_equal(codes[clear], np.where(values >= 0, 1, -1)[clear])
+
+
+def test_memory_does_not_grow_with_the_square_of_the_rows(digits):
+  x, labels, _, database, method, _ = digits
+  x, labels = (np.tile(part[database], (24, 1)) for part in (x, labels))  # 40,728 rows
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kB
+  method.fit(x, labels, 8, jax.random.key(0))
+  assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # n^2 bits: 200 MB
+
+
+@pytest.mark.parametrize('options', [{'anchors': 0}, {'labelled': 0}])
+def test_options_out_of_range_are_refused(options):
+  with pytest.raises(errors.UsageError, match='=0 must be at least 1'):
+    ksh.Options(**options)

@@ -8,25 +8,30 @@ import toy
 
 from mah_jax import discrete
 from mah_jax import errors
+from mah_jax.methods import base
 from mah_jax.train import loop
+
+DEFAULT = (10, 20, 30, 40, 50)
 
 
 def _plan(**changes):
   settings = {'num_rows': 400, 'num_rounds': 4, 'epochs_per_round': 3, 'batch_size': 64,
-              'num_sampled': 150, 'shuffle': True, 'code_update': 'round',
-              'code_embeddings': 'training', 'hold_codes_rounds': 0}
+              'num_sampled': 150, 'shuffle': True}
   return loop.Plan(**(settings | changes))
 
 
 def test_steps_of_a_round():
-  assert _plan().steps_per_epoch == 3
-  assert _plan().steps_per_round == 9
+  plan = _plan()
+  assert (plan.steps_per_epoch, plan.steps_per_round, plan.num_steps) == (3, 9, 36)
 
 
 def test_when_codes_are_updated():
-  def updates(**changes):
-    plan = _plan(**changes)
-    return [(r, t) for r in range(3) for t in range(3) if plan.updates_codes(r, t)]
+  def updates(**options):
+    update = base.CodeOptions(**options).update(None)
+    due = [(r, t) for r in range(3) for t in range(3) if update.due(r, t == 2)]
+    assert [update.count(epochs, 3) for epochs in range(10)] == [
+        sum(3 * r + t < epochs for r, t in due) for epochs in range(10)]
+    return due
   assert updates() == [(0, 2), (1, 2), (2, 2)]
   assert updates(hold_codes_rounds=2) == [(2, 2)]
   assert updates(code_update='epoch', hold_codes_rounds=2) == [(2, 0), (2, 1), (2, 2)]
@@ -68,7 +73,7 @@ def test_the_flags_choose_the_schedule():
       found.append(-float(updates['w'][0]) / 0.9**step)
     return found
 
-  np.testing.assert_allclose(rates(lr_schedule='triangle', warmup=0.5),
+  np.testing.assert_allclose(rates(lr_schedule='triangle', lr_drop_rounds=DEFAULT, warmup=0.5),
                              [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.7 * 5 / 6, 0.7 * 4 / 6,
                               0.7 * 3 / 6, 0.7 * 2 / 6, 0.7 / 6], rtol=1e-4)
   np.testing.assert_allclose(rates(lr_drop_rounds=(0,)), [0.7] * 6 + [0.07] * 6, rtol=1e-4)

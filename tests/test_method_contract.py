@@ -4,22 +4,22 @@ import functools
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy
 
-from mah_jax import deep
+from mah_jax import config
 from mah_jax import errors
-from mah_jax import experiment
 from mah_jax import main
 from mah_jax import methods
-from mah_jax import progress
-from mah_jax import run
-from mah_jax import runfolder
-from mah_jax import shallow
+from mah_jax import options
 from mah_jax.evaluation import metrics
+from mah_jax.methods import base
+from mah_jax.models import heads
+from mah_jax.train import backbone
 from mah_jax.train import checkpoint
-from mah_jax.train import step
+from mah_jax.train import shallow
 
 # Flags of each method, and the least MAP that its longest codes reach on five classes.
 CASES = {
@@ -39,21 +39,16 @@ CASES = {
 }
 LEARNS = {'mah', 'adsh', 'classifier', 'sdh', 'lfh', 'cosdish'}  # have database codes of their own
 RESAMPLES = {'mah', 'adsh', 'classifier'}  # the others train on their first sample
-DEEP = [name for name in CASES if name in methods.DEEP]
-SHALLOW = [name for name in CASES if name in methods.SHALLOW]
+DEEP = [name for name, spec in methods.METHODS.items() if spec.trains_network]
+SHALLOW = [name for name in methods.METHODS if name not in DEEP]
 
 
 @pytest.fixture(autouse=True, scope='module')
 def small_backbone():
   """Methods differ in what they build on a backbone, not in the backbone."""
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(experiment, 'backbone', lambda config: toy.Backbone())
+    patch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
     yield
-
-
-def _settings(name, **changes):
-  return toy.settings(**({'method': name, 'num_sampled': 0, 'num_rounds': 10}
-                         | CASES[name][0] | changes))
 
 
 def _make(name, num_devices=1, **changes):
@@ -61,37 +56,36 @@ def _make(name, num_devices=1, **changes):
   return toy.make(num_devices, **(flags | changes))
 
 
+def _fit(name, labels=None, rows=slice(None), seed=0):
+  """What a shallow method makes of the pixels of the toy data: its codes, and its hash function."""
+  data = toy.dataset()
+  x = data.images.reshape(len(data.images), -1) / np.float32(255)
+  config = toy.settings(method=name, **CASES[name][0])
+  codes, seconds = shallow.fit(config, x[data.protocol.queries], x[rows],
+                               (data.labels if labels is None else labels)[rows], seed)
+  assert seconds > 0
+  return codes
+
+
 def test_every_method_has_a_case():
-  assert set(CASES) == methods.DEEP.keys() | methods.SHALLOW.keys()
+  assert CASES.keys() == methods.METHODS.keys()
 
 
 @functools.cache
-def _fitted(name, folder, seed=0):
+def _fitted(name, seed=0):
   """Codes of the toy data by a method, as a run makes them."""
-  config, data = _settings(name, seed=seed), toy.dataset()
-  if name in methods.SHALLOW:
-    method, x = shallow.make(config), data.images.reshape(len(data.images), -1) / np.float32(255)
-  else:
-    devices = step.Devices(step.pick_devices(1), config.batch_size)
-    method = deep.make(config, data, devices, runfolder.RunFolder(folder / name),
-                       progress.StopRequest('stopped'))
-    x = np.arange(len(data.images))
-  assert method.reads == ('features' if name in methods.SHALLOW else 'images')
-  codes, seconds = run.fit_codes(method, data, x, seed)
-  assert seconds > 0
-  return config, data, codes
-
-
-@pytest.fixture(scope='module')
-def folder(tmp_path_factory):
-  return tmp_path_factory.mktemp('contract')
+  if name in SHALLOW:
+    return _fit(name, rows=toy.dataset().protocol.database, seed=seed)
+  made = _make(name, num_rounds=10, seed=seed)
+  return made.codes(toy.fit(made)[-1].state)
 
 
 @pytest.mark.parametrize('name', CASES)
-def test_codes_are_codes_and_find_their_class(name, folder):
-  config, data, codes = _fitted(name, folder)
+def test_codes_are_codes_and_find_their_class(name):
+  data, codes = toy.dataset(), _fitted(name)
   split = data.protocol
-  assert [own.queries.shape[1] for own in codes] == list(config.code_lengths)
+  assert [own.queries.shape[1] for own in codes] == list(
+      CASES[name][0].get('code_lengths', toy.FLAGS['code_lengths']))
   for own in codes:
     assert (own.learned is not None) == (name in LEARNS)
     for array, rows in ((own.queries, split.queries), (own.encoded, split.database),
@@ -103,9 +97,8 @@ def test_codes_are_codes_and_find_their_class(name, folder):
 
 
 @pytest.mark.parametrize('name', SHALLOW)
-def test_a_seed_decides_everything(name, folder):
-  one, other = _fitted(name, folder)[2], _fitted(name, folder, seed=1)[2]
-  same = _fitted.__wrapped__(name, folder)[2]
+def test_a_seed_decides_everything(name):
+  one, other, same = _fitted(name), _fitted(name, seed=1), _fitted.__wrapped__(name)
   for own, again in zip(one, same):
     np.testing.assert_array_equal(own.queries, again.queries)
     np.testing.assert_array_equal(own.database, again.database)
@@ -118,24 +111,21 @@ def test_points_are_encoded_one_by_one_as_all_at_once(name):
   """The training statistics are used, not those of the points that are encoded."""
   data = toy.dataset()
   x = data.images.reshape(len(data.images), -1) / np.float32(255)
-  method = shallow.make(_settings(name))
-  state, _ = method.fit(x[:300], data.labels[:300], 0)
-  together = method.encode(state, x[300:])[-1]
-  alone = np.concatenate([method.encode(state, x[i:i + 1])[-1] for i in range(300, 320)])
+  config = toy.settings(method=name, **CASES[name][0])
+  method = config.spec.make(config.options)
+  state = method.fit(x[:300], data.labels[:300], 8, jax.random.key(0))
+  together = shallow.encode(method, state, x[300:])
+  alone = np.concatenate([method.encode(state, x[i:i + 1]) for i in range(300, 320)])
   np.testing.assert_array_equal(alone, together[:20])
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_rows_with_several_labels_or_none_are_no_obstacle(name):
-  data = toy.dataset()
-  labels = data.labels.copy()
+  labels = toy.dataset().labels.copy()
   labels[::7, 0] = 1
   labels[5::40] = 0
-  if name in methods.SHALLOW:
-    x = data.images.reshape(len(data.images), -1) / np.float32(255)
-    method = shallow.make(_settings(name))
-    state, _ = method.fit(x, labels, 0)
-    assert set(np.unique(method.encode(state, x)[-1])) == {-1, 1}
+  if name in SHALLOW:
+    assert set(np.unique(_fit(name, labels)[-1].encoded)) == {-1, 1}
   else:
     made = _make(name, labels=labels)
     pause = toy.fit(made)[-1]
@@ -153,7 +143,7 @@ def test_a_stopped_run_goes_on_to_the_same_end(name, tmp_path):
   saved.save(pause.state, {})
   saved.wait()
   made = _make(name, num_rounds=2)
-  state = saved.restore(stop_at, made.new_state())
+  state = made.restore(saved, stop_at)
   saved.close()
   resumed = toy.fit(made, state, history=pause.history)[-1].state
   for x, y in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
@@ -203,6 +193,7 @@ def test_a_shallow_run_averages_seeds_and_writes_its_folder(tmp_path, capsys):
   np.testing.assert_array_equal(codes, np.load(tmp_path / 'one' / 'codes' / 'database_6.npy'))
   results = tmp_path / 'run' / 'results.json'
   before = json.loads(results.read_text())
+  assert 'code_updates' not in before
   assert before['metrics']['4']['deviation']['encoded']['map'] > 0
   results.write_text(json.dumps(before | {'metrics': {}}))  # to be found anew, for all seeds
   evaluate = ['--mode=evaluate', f'--workdir={tmp_path / "run"}']
@@ -229,3 +220,61 @@ def test_wrong_use_gives_one_sentence(flags, words, tmp_path, capsys):
   assert main.main([*flags, f'--workdir={tmp_path / "run"}', '--num_devices=1']) == 2
   error = capsys.readouterr().err
   assert words in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize('flags, words', [
+    (['--method=itq', '--eta=3'], '--eta is an option of dpsh; --method=itq has none'),
+    (['--method=mah', '--anchors=3'], '--anchors is an option of sdh and ksh; --method=mah'),
+    (['--method=classifier', '--gamma=3'], '--gamma is an option of mah and adsh'),
+    (['--method=drsch', '--binarize=nearest'], '--binarize is an option of mah and adsh'),
+    (['--method=itq', '--learning_rate=3'], '--learning_rate has no effect'),
+    (['--method=itq', '--num_rounds=3'], '--num_rounds has no effect'),
+    (['--query_fraction=0.2'], '--dataset=digits has a split of its own'),
+    (['--dataset=folder', '--query_fraction=0.2', '--query_list=x'], '--query_list chooses'),
+    (['--warmup=0.5'], '--warmup has no effect'),
+    (['--lr_schedule=triangle', '--lr_drop_rounds=3'], '--lr_drop_rounds has no effect'),
+    (['--shift_pixels=1'], '--shift_pixels has no effect'),
+    (['--backbone=resnet50', '--width=8'], '--width has no effect'),
+    (['--output=x'], '--output'),
+])
+def test_a_flag_without_effect_is_refused_by_name(flags, words, tmp_path, capsys):
+  assert main.main(['--dataset=digits', *flags, f'--workdir={tmp_path / "run"}']) == 2
+  error = capsys.readouterr().err
+  assert words in error and error.count('\n') == 1
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_flag_at_its_default_is_no_mistake():
+  assert toy.settings(method='itq', eta=50.0, learning_rate=1e-3).options == base.NoOptions()
+
+
+def test_methods_that_share_an_option_agree_on_it():
+  for name in config.all_fields():
+    declared = {(field.default, tuple(sorted(field.metadata.items(), key=str)))
+                for spec in methods.METHODS.values()
+                for field in [options.fields(spec.options).get(name)] if field}
+    assert len(declared) <= 1, name
+    assert not (declared and name in options.fields(config.Config)), name
+
+
+def _toy_method(options, task):
+  return base.DeepMethod(
+      lambda backbone: heads.HashNetwork(backbone(), heads.FlatHeads(task.code_lengths)),
+      lambda codes, sampled, epoch: 2 * task.labels[sampled].astype(np.float32) - 1,
+      lambda outputs, wanted, seen: (jnp.sum(
+          (outputs[0] - wanted[seen.position]) ** 2, axis=1), {}))
+
+
+def test_a_new_method_is_its_file_and_a_line_of_the_registry(tmp_path, capsys, monkeypatch):
+  """Its outputs are the labels, one bit each: ten classes find themselves."""
+  monkeypatch.setitem(methods.METHODS, 'toy', base.Spec(_toy_method, one_length=True))
+  arguments = ['--dataset=digits', '--backbone=compact', '--image_size=0', '--width=4',
+               '--normalize=dataset', '--crop=1', '--code_lengths=10', '--num_rounds=2',
+               '--epochs_per_round=5', '--num_sampled=0', '--learning_rate=0.05',
+               '--momentum=0.9', '--lr_drop_rounds=', '--eval_every=2', '--num_devices=1']
+  assert main.main(['--method=toy', *arguments, f'--workdir={tmp_path}']) == 0
+  results = json.loads((tmp_path / 'results.json').read_text())
+  assert results['method'] == 'toy' and results['metrics']['10']['encoded']['map'] > 0.6
+  assert main.main(['--mode=evaluate', f'--workdir={tmp_path}', '--num_devices=1']) == 0
+  assert main.main(['--method=toy', '--gamma=3', *arguments, f'--workdir={tmp_path}']) == 2
+  assert '--method=toy has none' in capsys.readouterr().err

@@ -82,7 +82,7 @@ def test_a_file_that_is_not_text_is_named(tmp_path):
   refused('mirflickr', tmp_path, 'sky.txt is not a text file')
 
 
-def test_absent_mirflickr_files_are_named_with_the_places(tmp_path):
+def test_absent_mirflickr_files_are_named_with_the_folders(tmp_path):
   refused('mirflickr', tmp_path, r'No \*.txt of MIRFlickr-25K .*annotations/, mirflickr25k_')
   layouts.write_mirflickr(tmp_path)
   (tmp_path / 'mirflickr').rename(tmp_path / 'elsewhere')
@@ -150,7 +150,7 @@ def test_labels_that_leave_another_number_of_rows_are_refused(tmp_path):
   refused('nuswide', tmp_path, 'gives 120 images one of the 3 most .* instead of 56: ')
 
 
-def test_absent_nuswide_files_are_named_with_the_places(tmp_path):
+def test_absent_nuswide_files_are_named_with_the_folders(tmp_path):
   refused('nuswide', tmp_path, r'No Labels_\*.txt of NUS-WIDE in .*Groundtruth/AllLabels/')
   layouts.write_nuswide(tmp_path)
   (tmp_path / 'Flickr').rename(tmp_path / 'elsewhere')

@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 
 from mah_jax import config
-from mah_jax import features
 from mah_jax import main
 from mah_jax.data import datasets
+from mah_jax.runs import folder as folder_lib
 from mah_jax.train import checkpoint
+from mah_jax.train import features
 from mah_jax.train import step
 
 NAMES = ('blue', 'green', 'red')
@@ -77,7 +78,7 @@ def finished(photos, tmp_path_factory):
   return workdir
 
 
-def test_a_multi_label_folder_is_learned_through_the_stream(finished):
+def test_a_multi_label_folder_is_learned_through_the_stream(photos, finished):
   results = _results(finished)
   assert results['classes'] == list(NAMES)
   assert len(results['metrics']['6']['codebook']['codewords']) == 3
@@ -86,6 +87,12 @@ def test_a_multi_label_folder_is_learned_through_the_stream(finished):
   chance = (labels @ database.T > 0).mean()
   assert results['metrics']['6']['learned']['map'] > chance + 0.2
   assert results['protocol']['queries'] + results['protocol']['database'] == 90
+  names = json.loads((finished / 'codes' / 'names.json').read_text())
+  assert sorted(names['queries'] + names['database']) == sorted(
+      f'photo {i}.jpg' for i in range(90))
+  lines = dict(line.split(',') for line in (photos / 'labels.csv').read_text().splitlines()[1:])
+  for name, row in zip(names['database'], database):
+    assert lines[name] == ';'.join(np.array(NAMES)[row > 0])
 
 
 def test_four_devices_and_resident_images_give_the_same_scores(photos, finished, tmp_path):
@@ -168,6 +175,17 @@ def test_new_images_get_the_nearest_codes_that_an_evaluation_gives(
   assert changed
 
 
+def test_a_run_at_work_is_not_read_but_readers_share_a_folder(photos, finished, tmp_path, capsys):
+  encode = ['--mode=encode', f'--images={photos}', f'--workdir={finished}', '--num_devices=1',
+            f'--output={tmp_path / "codes"}']
+  folder = folder_lib.RunFolder(finished)
+  with folder.opened():
+    assert main.main(encode) == 1
+    assert 'Another run is at work' in capsys.readouterr().err
+  with folder.opened(shared=True):
+    assert main.main(encode) == 0
+
+
 @pytest.mark.parametrize('flags, words, code', [
     (['--mode=encode', '--images=no/such/folder'], 'no/such/folder', 1),
     (['--mode=encode'], '--images=FOLDER', 2),
@@ -204,9 +222,9 @@ def test_a_run_can_start_from_the_backbone_of_another(photos, finished, tmp_path
 
 
 def test_a_run_with_another_backbone_or_width_is_no_start(photos, finished, tmp_path, capsys):
-  for flags, words in ((['--backbone=resnet18'], '--backbone=compact'),
+  for flags, words in ((['--backbone=resnet18', '--width=64'], '--backbone=compact'),
                        (['--width=8'], '--width=4'),
-                       (['--dataset=digits'], '3 channels'),
+                       (['--dataset=digits', '--query_fraction=0.1'], '3 channels'),
                        (['--pretrained=no/such/file.pth'], 'fetch resnet50')):
     assert _run(photos, tmp_path / 'run', f'--pretrained={finished}', '--num_devices=1',
                 *flags) == 1

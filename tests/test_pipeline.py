@@ -1,4 +1,4 @@
-"""Which rows a batch has, and what becomes of its pixels."""
+"""The rows of a batch, and the way of its pixels to a network."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from mah_jax.data import pipeline
 def _prepare(size, mean=(0.0,), std=(1.0,), **changes):
   pixels = pipeline.Pixels(size, len(mean), mean, std)
   settings = {'crop': 1.0, 'augment': 'none', 'shift_pixels': 1}
-  return pipeline.make_prepare(pixels, **(settings | changes))
+  return jax.jit(pipeline.make_prepare(pixels, **(settings | changes)))
 
 
 def test_sample_draws_distinct_rows():
@@ -21,11 +21,11 @@ def test_sample_draws_distinct_rows():
   assert sorted(pipeline.sample(jax.random.key(1), 50, 80)) == list(range(50))
 
 
-@pytest.mark.parametrize('key', [None, jax.random.key(3)])
-@pytest.mark.parametrize('m, size', [(10, 4), (8, 4), (3, 8)])
-def test_batches_cover_each_row_once_and_fill_up_with_real_rows(m, size, key):
+@pytest.mark.parametrize('m, size, shuffled', [
+    (10, 4, False), (8, 4, False), (3, 8, False), (10, 4, True)])
+def test_batches_cover_each_row_once_and_fill_up_with_real_rows(m, size, shuffled):
   rows = np.arange(100, 100 + m)
-  batches = list(pipeline.batches(rows, size, key))
+  batches = list(pipeline.batches(rows, size, jax.random.key(3) if shuffled else None))
   assert len(batches) == pipeline.num_batches(m, size)
   assert all(batch.row.shape == (size,) for batch in batches)
   row = np.concatenate([batch.row for batch in batches])
@@ -33,8 +33,15 @@ def test_batches_cover_each_row_once_and_fill_up_with_real_rows(m, size, key):
   valid = np.concatenate([batch.valid for batch in batches])
   np.testing.assert_array_equal(rows[position], row)
   assert sorted(row[valid > 0]) == rows.tolist()
-  in_order = row[valid > 0].tolist() == rows.tolist()
-  assert in_order == (key is None) or m == 3
+  assert (row[valid > 0].tolist() == rows.tolist()) == (not shuffled)
+
+
+def test_every_batch_has_its_share_of_each_group():
+  groups = np.array([0] * 8 + [1] * 4)
+  rows = np.arange(12) + 50
+  for batch in pipeline.batches(rows, 3, groups=groups):
+    assert groups[batch.position].tolist().count(1) == 1
+    np.testing.assert_array_equal(rows[batch.position], batch.row)
 
 
 def test_pixels_are_normalised():
@@ -50,22 +57,17 @@ def test_crop_keeps_the_centre_of_the_resized_image():
   assert _prepare(224, crop=0.875)(images, None).shape == (1, 224, 224, 1)
 
 
-def test_shifts_move_by_at_most_the_given_pixels_and_differ():
-  image = np.zeros((9, 9, 1), np.uint8)
-  image[4, 4] = 255
-  keys = jax.random.split(jax.random.key(0), 64)
-  x = _prepare(9, augment='shift', shift_pixels=2)(np.stack([image] * 64), keys)
-  places = {divmod(int(flat.argmax()), 9) for flat in np.asarray(x).reshape(64, -1)}
-  assert len(places) > 15
-  assert all(2 <= i <= 6 and 2 <= j <= 6 for i, j in places)
-
-
-def test_flips_mirror_half_of_the_images():
-  image = np.zeros((8, 8, 1), np.uint8)
-  image[:, 0] = 255
+@pytest.mark.parametrize('augment, flips', [('shift', False), ('flip_shift', True)])
+def test_images_are_shifted_by_at_most_the_given_pixels_and_flipped_or_not(augment, flips):
+  image = np.zeros((11, 11, 1), np.uint8)
+  image[5, 2] = 255
   keys = jax.random.split(jax.random.key(0), 100)
-  x = _prepare(8, augment='flip_shift', shift_pixels=0)(np.stack([image] * 100), keys)
-  assert 30 < np.asarray(x[:, 0, 7, 0] > 0.5).sum() < 70
+  x = _prepare(11, augment=augment)(np.stack([image] * 100), keys)
+  bright = [divmod(int(flat.argmax()), 11) for flat in np.asarray(x).reshape(100, -1)]
+  shifted = {(i, j) for i in (4, 5, 6) for j in (1, 2, 3)}
+  flipped = {(i, 10 - j) for i, j in shifted}
+  assert set(bright) == shifted | (flipped if flips else set())
+  assert not flips or 30 < sum(point in flipped for point in bright) < 70
 
 
 def test_no_keys_means_no_change():

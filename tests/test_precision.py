@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import toy
 
-from mah_jax import experiment
+from mah_jax.train import backbone
 from mah_jax.train import step
 
 
@@ -19,7 +19,7 @@ def _trained(monkeypatch, precision):
       seen.append((images.dtype, train))
       return super().__call__(images, train)
 
-  monkeypatch.setattr(experiment, 'backbone', lambda config: Backbone())
+  monkeypatch.setattr(backbone, 'make', lambda config, platform: Backbone())
   made = toy.make(precision=precision, augment='none', num_sampled=64, num_rounds=1)
   pause, = toy.fit(made)
   outputs = made.database_outputs(pause.state, np.arange(64))
@@ -47,7 +47,7 @@ def test_it_agrees_with_float32_to_its_own_precision(monkeypatch):
 
 def test_heads_stay_float32(monkeypatch):
   """DRSCH orders its bits by learned weights, which bfloat16 would make equal."""
-  monkeypatch.setattr(experiment, 'backbone', lambda config: toy.Backbone())
+  monkeypatch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
   made = toy.make(method='drsch', precision='bf16', num_sampled=64)
   state = made.new_state()
   weights = np.linspace(0.99, 1.01, 5).astype(np.float32)

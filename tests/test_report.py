@@ -11,7 +11,9 @@ from mah_jax import report
 def _run(folder, maps, *, protocol='p' * 64, kind='learned', deviation=None, **flags):
   folder.mkdir()
   lengths = [int(c) for c in maps]
-  made = config.Config(**({'code_lengths': lengths, 'head_weights': [1.0] * len(lengths)} | flags))
+  if flags.get('method', 'mah') == 'mah':
+    flags = {'head_weights': (1.0,) * len(lengths)} | flags
+  made = config.make(code_lengths=tuple(lengths), **flags)
   (folder / 'config.json').write_text(json.dumps({'flags': config.to_json(made)}))
   metrics = {c: {kind: {'map': value}, 'codebook': {'distinct': 9}} for c, value in maps.items()}
   for c in metrics if deviation else ():
@@ -67,7 +69,7 @@ def test_a_run_evaluated_in_two_ways_has_two_rows(tmp_path, capsys):
 def test_groups_of_lengths_and_weights_of_heads_make_other_runs(tmp_path, capsys):
   folders = [_run(tmp_path / 'a', {'4': 0.5, '8': 0.6}),
              _run(tmp_path / 'b', {'8': 0.9, '12': 0.9}),
-             _run(tmp_path / 'c', {'4': 0.7, '8': 0.6}, head_weights=[2.0, 1.0])]
+             _run(tmp_path / 'c', {'4': 0.7, '8': 0.6}, head_weights=(2.0, 1.0))]
   assert report.main(folders) == 0
   rows = _rows(capsys.readouterr().out)[2:]
   assert len(rows) == 3 and all('+-' not in cell for row in rows for cell in row)

@@ -1,6 +1,5 @@
 """Whole runs through the command: the run folder, resuming, stopping, killing, bad input."""
 
-import contextlib
 import json
 import os
 import pathlib
@@ -18,13 +17,16 @@ import pytest
 import random_weights
 from flax import traverse_util
 
+from mah_jax import codebook
 from mah_jax import flags
 from mah_jax import main
 from mah_jax import models
-from mah_jax import runfolder
 from mah_jax.data import cifar10
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
+from mah_jax.runs import folder as folder_lib
+from mah_jax.train import step
+from mah_jax.train import trainer
 from mah_jax.weights import files
 from mah_jax.weights import fitting
 
@@ -71,9 +73,10 @@ def test_the_run_folder_is_complete(finished):
   assert settings['flags']['code_lengths'] == [4, 8]
   assert settings['versions']['jax'] == jax.__version__
   results = _results(finished)
-  assert list(results) == ['schema', 'method', 'heads', 'dataset', 'protocol', 'classes',
-                           'seed', 'binarize', 'mirror', 'towers', 'code_lengths', 'metrics',
-                           'seeds', 'timing']
+  assert list(results) == ['schema', 'method', 'heads', 'dataset', 'protocol', 'classes', 'seed',
+                           'seeds', 'k', 'mirror', 'binarize', 'code_lengths', 'step', 'round',
+                           'code_updates', 'metrics', 'timing']
+  assert [results[name] for name in ('step', 'round', 'code_updates')] == [9, 3, 2]
   assert results['protocol']['queries'] == 100 and results['protocol']['database'] == 1697
   data = datasets.load('digits', '', 0)
   assert results['protocol']['id'] == data.protocol.id
@@ -82,6 +85,12 @@ def test_the_run_folder_is_complete(finished):
     assert set(results['metrics'][c]['codebook']) == {'distinct', 'min_distance', 'bit_balance',
                                                       'codewords'}
   assert [line['round'] for line in _rounds(finished)] == [1, 2, 3]
+  # The codes of the first round are those that training began with.
+  assert ['learned' in line['metrics']['4'] for line in _rounds(finished)] == [False, True, True]
+  assert 'assigned' in _rounds(finished)[0]['metrics']['4']
+  names = json.loads((finished / 'codes' / 'names.json').read_text())
+  assert names == {'queries': data.protocol.queries.tolist(),
+                   'database': data.protocol.database.tolist()}
   assert not list(finished.rglob('*.part'))
 
 
@@ -106,14 +115,27 @@ def _assert_close_scores(one, two):
       assert scores == pytest.approx(expected, abs=1e-3)
 
 
-def test_evaluate_restores_and_scores_the_same(finished, tmp_path, capsys):
+def test_evaluate_restores_from_shapes_and_scores_the_same(
+    finished, tmp_path, capsys, monkeypatch):
+  """On three devices, which cannot share the batches of the training evenly."""
   copy = tmp_path / 'copy'
   shutil.copytree(finished, copy)
   (copy / 'results.json').unlink()
-  assert main.main(['--mode=evaluate', f'--workdir={copy}', '--num_devices=2']) == 0
+  monkeypatch.delattr(codebook, 'codebook')  # which takes a minute for many classes
+  monkeypatch.delattr(trainer.Trainer, 'new_state')
+  evaluate = ['--mode=evaluate', f'--workdir={copy}', '--num_devices=3']
+  assert main.main(evaluate) == 0
   _assert_close_scores(copy, finished)
   printed = capsys.readouterr().out
   assert 'map_database_order' in printed and 'precision@5000' in printed
+  assert main.main([*evaluate, '--k=10']) == 0
+  assert 'precision@10 ' in capsys.readouterr().out
+  results = _results(copy)
+  scores = results['metrics']['8']['learned']
+  assert results['k'] == 10 and 0 < scores['precision@10'] < 1
+  queries, database, *labels = (np.load(copy / 'codes' / f'{name}.npy') for name in (
+      'queries_8', 'database_8', 'query_labels', 'database_labels'))
+  assert scores == metrics.evaluate(queries, database, *labels, k=10)
 
 
 def test_evaluate_takes_the_nearest_codes_of_the_database(finished, tmp_path):
@@ -208,17 +230,37 @@ def test_training_does_not_begin_anew_over_a_finished_run(finished, tmp_path, ca
   copy = tmp_path / 'copy'
   shutil.copytree(finished, copy, ignore=shutil.ignore_patterns('checkpoints'))
   assert _command(copy) == 1
-  assert 'no checkpoint to go on from' in capsys.readouterr().err
+  assert 'no checkpoint to resume' in capsys.readouterr().err
   assert _rounds(copy) == _rounds(finished)
 
 
 def test_a_folder_is_one_run_s_at_a_time(finished, capsys):
-  with contextlib.closing(runfolder.RunFolder(finished)) as folder:
-    folder.claim(flags.from_arguments([*FLAGS, f'--workdir={finished}']))
+  config = flags.from_arguments([*FLAGS, f'--workdir={finished}'])
+  with folder_lib.RunFolder(finished).claimed(config):
     for arguments in ([], ['--mode=evaluate']):
       assert _command(finished, *arguments) == 1
       assert 'Another run is at work' in capsys.readouterr().err
   assert _command(finished) == 0
+
+
+def test_images_that_stream_give_the_same_bits(finished, tmp_path):
+  assert _command(tmp_path / 'run', '--resident_mb=0') == 0
+  _assert_same_run(finished, tmp_path / 'run')
+
+
+def _full(*args, **kwargs):
+  raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.')
+
+
+@pytest.mark.parametrize('name, words', [
+    ('make_feed', 'for all images, 0 MB: lower --resident_mb'),
+    ('make_train_step', 'for a batch: lower --batch_size'),
+])
+def test_a_full_device_is_blamed_on_what_fills_it(name, words, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(step, name, _full if name == 'make_feed' else lambda *args: _full)
+  assert _command(tmp_path / 'run') == 1
+  error = capsys.readouterr().err
+  assert words in error and error.count('\n') == 1
 
 
 def test_a_mistake_does_not_claim_the_folder(tmp_path, capsys):
@@ -311,7 +353,7 @@ def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
     (['--dataset=cifar10', '--data_dir=nowhere'], 1, 'mah_jax.data.fetch cifar10'),
     (['--dataset=cifar10', '--data_dir=~no_such_user'], 1, 'mah_jax.data.fetch cifar10'),
     (['--dataset=cifar10', '--mode=evaluate', '--workdir=nowhere'], 1, 'nowhere is not a run'),
-    (['--backbone=resnet50'], 2, '--backbone=compact'),
+    (['--backbone=resnet50', '--width=64'], 2, '--backbone=compact'),
     (['--normalize=imagenet'], 2, '--normalize=dataset'),
     (['--feature=logits'], 2, '--feature=pooled'),
     (['--image_size=4'], 2, '--image_size=8'),
@@ -351,7 +393,8 @@ def test_the_quickstart_reaches_its_scores(tmp_path):
 
 def _write_weights(path):
   """A file of random weights for resnet50_v1, named and laid out as torchvision does."""
-  module = models.make_backbone('resnet50_v1', feature='logits', width=0, axis_name=None)
+  module = models.make_backbone('resnet50_v1', feature='logits', width=0, axis_name=None,
+                                platform='cpu')
   flat = traverse_util.flatten_dict(random_weights.variables(module, (1, 32, 32, 3)))
   layout = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}
   tensors = {fitting.torchvision_name(name): array.transpose(layout[array.ndim])

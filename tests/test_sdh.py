@@ -83,21 +83,21 @@ def test_a_bit_without_preference_stays():
 
 
 @pytest.mark.parametrize('weight', [1.0, 1e-2])
-def test_ridge_has_no_gradient(monkeypatch, weight):
+def test_regression_has_no_gradient(monkeypatch, weight):
   monkeypatch.setattr(scaling, 'BLOCK', 7)
   rng = np.random.default_rng(0)
   x, target = rng.normal(size=(40, 6)).astype(np.float32), rng.choice([-1, 1], (40, 3))
-  found = sdh.ridge(x, target, weight)
-  gradient = 2 * x.T.astype(np.float64) @ (x @ found - target) + 2 * weight * found
+  a = sdh.regress(x, target, weight)
+  gradient = 2 * x.T.astype(np.float64) @ (x @ a - target) + 2 * weight * a
   np.testing.assert_allclose(gradient, 0, atol=1e-10)
   np.testing.assert_allclose(
-      sdh.ridge(x, target, weight, x.T.astype(np.float64) @ x), found, rtol=1e-10)
+      sdh.regress(x, target, weight, x.T.astype(np.float64) @ x), a, rtol=1e-10)
 
 
-def test_ridge_keeps_a_small_weight_among_large_sums():
+def test_regression_keeps_a_small_weight_among_large_sums():
   # Both columns are all but equal: the weight alone parts 1 evenly between them.
   x = np.full((50_000, 2), 30.0, np.float32)
-  np.testing.assert_allclose(sdh.ridge(x, np.full((50_000, 1), 30.0), 1e-2), 0.5, rtol=1e-4)
+  np.testing.assert_allclose(sdh.regress(x, np.full((50_000, 1), 30.0), 1e-2), 0.5, rtol=1e-4)
 
 
 def test_kernel_map_ends_with_a_constant():
@@ -124,8 +124,8 @@ def test_the_whole_fit_equals_its_formulas(multi):
   x, labels = _data(multi=multi)
   queries, _ = _data(multi=multi, seed=1)
   key, c = jax.random.key(3), 6
-  method = sdh.make(anchors=20, sigma=0.5, nu=1e-2, lambda_w=2.0, lambda_f=0.1, iterations=3,
-                    sweeps=4)
+  method = sdh.make(sdh.Options(anchors=20, sigma=0.5), nu=1e-2, lambda_w=2.0, lambda_f=0.1,
+                    iterations=3, sweeps=4)
   state = method.fit(x, labels, c, key)
 
   points = np.asarray(state.anchors.points, np.float64)
@@ -148,52 +148,53 @@ def test_the_whole_fit_equals_its_formulas(multi):
 def test_classes_have_codes_of_their_own_that_queries_find():
   x, labels = _data(n=200)
   queries, query_labels = _data(n=50, seed=1)
-  method = sdh.make(anchors=40)
+  method = sdh.make(sdh.Options(anchors=40))
   state = method.fit(x, labels, 8, jax.random.key(0))
   learned = [tuple(code) for code in method.learned(state).tolist()]
   book = dict(zip(learned, labels.argmax(axis=1)))  # a few codes for all rows
   assert len(book) <= 6
   assert [book[code] for code in learned] == labels.argmax(axis=1).tolist()
-  found = [book.get(tuple(code)) for code in method.encode(state, queries).tolist()]
-  assert np.mean(found == query_labels.argmax(axis=1)) > 0.95
+  classes = [book.get(tuple(code)) for code in method.encode(state, queries).tolist()]
+  assert np.mean(classes == query_labels.argmax(axis=1)) > 0.95
 
 
-def test_fits_follow_from_the_key():
-  x, labels = _data()
-  method = sdh.make(anchors=10, iterations=0)
-  first, again, other = (method.fit(x, labels, 8, jax.random.key(key)) for key in (0, 0, 1))
-  jax.tree.map(np.testing.assert_array_equal, first, again)
-  assert not np.array_equal(first.codes, other.codes)
-  assert not np.array_equal(first.anchors.points, other.anchors.points)
-
-
-def _count_updates(monkeypatch, **options):
+def _count_updates(monkeypatch, options, **numbers):
   calls = []
   update = sdh.update_codes
   monkeypatch.setattr(sdh, 'update_codes', lambda *args: calls.append(1) or update(*args))
-  sdh.make(iterations=500, **options).fit(*_data(), 4, jax.random.key(0))
+  sdh.make(options, iterations=500, **numbers).fit(*_data(), 4, jax.random.key(0))
   return len(calls)
 
 
 def test_the_alternation_ends_when_nothing_changes(monkeypatch):
-  assert 1 < _count_updates(monkeypatch, anchors=20) < 100
+  assert 1 < _count_updates(monkeypatch, sdh.Options(anchors=20)) < 100
 
 
 def test_the_alternation_ends_when_the_function_gives_the_codes(monkeypatch):
-  assert _count_updates(monkeypatch, anchors=60, sigma=0.02, lambda_f=1e-9) == 1
+  options = sdh.Options(anchors=60, sigma=0.02)
+  assert _count_updates(monkeypatch, options, lambda_f=1e-9) == 1
 
 
 def test_sigma_zero_is_the_mean_distance_to_the_nearest_anchor():
   x, labels = _data()
-  state = sdh.make(anchors=10, sigma=0).fit(x, labels, 4, jax.random.key(0))
+  state, default = (sdh.make(options, iterations=0).fit(x, labels, 4, jax.random.key(0))
+                    for options in (sdh.Options(anchors=10, sigma=0), sdh.Options(anchors=10)))
   points = np.asarray(state.anchors.points)
   unit = np.asarray(scaling.unit_rows(x))
   nearest = np.mean([min(np.linalg.norm(u - a) for a in points) for u in unit])
   assert state.anchors.width == pytest.approx(nearest**2, rel=1e-3)
-  assert sdh.make(anchors=10).fit(x, labels, 4, jax.random.key(0)).anchors.width == (
-      pytest.approx(0.16))
+  assert default.anchors.width == pytest.approx(0.4**2)
 
 
 def test_sigma_zero_needs_rows_that_are_no_anchors():
-  with pytest.raises(errors.UsageError, match='all 60 rows are anchors'):
-    sdh.make(anchors=60, sigma=0).fit(*_data(), 4, jax.random.key(0))
+  with pytest.raises(errors.UsageError, match='--sigma=0 .* all 60 rows are anchors.*--anchors'):
+    sdh.make(sdh.Options(anchors=60, sigma=0)).fit(*_data(), 4, jax.random.key(0))
+
+
+@pytest.mark.parametrize('options, message', [
+    ({'anchors': 0}, '--anchors=0 must be at least 1'),
+    ({'sigma': -0.1}, '--sigma=-0.1 must be at least 0'),
+    ({'sigma': float('nan')}, '--sigma=nan must be finite')])
+def test_options_out_of_range_are_refused(options, message):
+  with pytest.raises(errors.UsageError, match=message):
+    sdh.Options(**options)

@@ -1,9 +1,14 @@
-"""Sums over S by label set against the whole matrix S."""
+"""Sums over S by label set against the whole matrix S, and how much memory they take."""
 
+import time
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import reference
 
+from mah_jax import discrete
 from mah_jax import similarity
 
 
@@ -11,16 +16,17 @@ from mah_jax import similarity
 def test_groups_are_the_distinct_label_sets(num_labels):
   _, _, labels, _ = reference.problem(0, n=200, num_labels=num_labels, multi=True)
   groups = similarity.group_rows(labels)
+  assert len(groups.sets) == len({tuple(row) for row in labels})
+  assert groups.sets.dtype == np.float32 and groups.of_row.dtype == np.int32
+  np.testing.assert_array_equal(groups.sets[groups.of_row], labels)
   related = labels.astype(int) @ labels.T.astype(int) > 0
-  assert len(groups.related) == len({tuple(row) for row in labels})
-  np.testing.assert_array_equal(groups.related[groups.of_row][:, groups.of_row], related)
   np.testing.assert_array_equal(groups.degree[groups.of_row], related.sum(axis=1))
+  assert groups.degree.dtype == np.int64
 
 
-def test_every_label_is_told_from_every_other():
-  labels = np.concatenate([np.eye(40), np.eye(40) + np.roll(np.eye(40), 1, axis=1)])
-  groups = similarity.group_rows(labels.astype(np.uint8))
-  assert len(np.unique(groups.of_row)) == 80
+def test_up_to_sixteen_labels_sets_are_numbered_as_integers():
+  labels = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0], [0, 1, 0], [1, 1, 0]])
+  assert similarity.group_rows(labels).of_row.tolist() == [3, 2, 0, 1, 2]  # 4, 3, 0, 2, 3
 
 
 def test_a_row_without_labels_is_similar_to_nothing():
@@ -30,7 +36,24 @@ def test_a_row_without_labels_is_similar_to_nothing():
 
 def test_no_rows_have_no_label_sets():
   groups = similarity.group_rows(np.zeros((0, 3)))
-  assert groups.of_row.shape == (0,) and groups.related.shape == (0, 0)
+  assert groups.of_row.shape == groups.degree.shape == (0,) and groups.sets.shape == (0, 3)
+
+
+@pytest.mark.parametrize('dtype', [np.uint8, bool, np.int32, np.float32, np.float64])
+def test_rows_share_a_label_whatever_their_type(dtype):
+  rng = np.random.default_rng(0)
+  labels, others = ((rng.random((rows, 300)) < 0.05).astype(np.uint8) for rows in (9, 14))
+  labels[0] = others[0] = np.arange(300) < 256  # a sum that a byte takes for 0
+  labels[3] = 0
+  expected = [[any(a and b for a, b in zip(x, y)) for y in others] for x in labels]
+  similar = similarity.share_label(labels.astype(dtype), others.astype(dtype))
+  assert isinstance(similar, np.ndarray) and similar.dtype == bool
+  np.testing.assert_array_equal(similar, expected)
+  traced = jax.jit(similarity.share_label)(labels.astype(dtype), others.astype(dtype))
+  assert traced.dtype == bool
+  np.testing.assert_array_equal(traced, expected)
+  mixed = similarity.share_label(labels.astype(dtype), jnp.asarray(others.astype(dtype)))
+  np.testing.assert_array_equal(mixed, expected)
 
 
 def test_balanced_value_of_ten_equal_classes_is_a_ninth():
@@ -53,15 +76,45 @@ def test_all_similar_has_no_dissimilar_value_to_balance():
   assert similarity.dissimilar_value(groups, np.arange(3), 'balanced') == 1.0
 
 
+@pytest.mark.parametrize('pairs', [2**22, 100, 1])  # one product, blocks, one set at a time
 @pytest.mark.parametrize('multi', [False, True])
 @pytest.mark.parametrize('kind', ['balanced', 'signed'])
-def test_set_sums_are_products_with_s(multi, kind):
-  codes, embeddings, labels, sampled = reference.problem(2, multi=multi)
+def test_set_sums_are_products_with_s(multi, kind, pairs, monkeypatch):
+  monkeypatch.setattr(similarity, 'PAIRS', pairs)
+  codes, embeddings, labels, sampled = reference.problem(2, m=9, num_labels=6, multi=multi)
   s = reference.similarity(labels, sampled, kind)  # [m, n]
   groups = similarity.group_rows(labels)
   r = similarity.dissimilar_value(groups, sampled, kind)
   of_row = groups.of_row
-  by_set = similarity.set_sums(embeddings, of_row[sampled], groups.related, r)
+  # There are fewer values than sets here if there are several labels, and more below.
+  by_set = similarity.set_sums(embeddings, of_row[sampled], groups.sets, r)
   np.testing.assert_allclose(by_set[of_row], s.T @ embeddings, atol=1e-4)
-  by_set = similarity.set_sums(codes.astype(np.float32), of_row, groups.related, r)
+  by_set = similarity.set_sums(codes.astype(np.float32), of_row, groups.sets, r)
   np.testing.assert_allclose(by_set[of_row[sampled]], s @ codes, atol=1e-4)
+
+
+def test_twenty_thousand_label_sets_need_little_memory_and_time():
+  rng = np.random.default_rng(0)
+  n, m, c = 20_000, 2_000, 8
+  labels = (rng.random((n, 80)) < 0.08).astype(np.uint8)
+  groups = similarity.group_rows(labels)
+  sets, g = groups.sets, len(groups.sets)
+  assert g > 19_000
+  checked = np.append(np.arange(0, g, 17), g - 1)  # in all blocks
+  related = sets[checked] @ labels.T.astype(np.float32) > 0  # [sets, n]
+  np.testing.assert_array_equal(groups.degree[checked], related.sum(axis=1))
+  sampled = rng.permutation(n)[:m]
+  h = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
+  codes = rng.choice([-1, 1], (n, c)).astype(np.int8)
+  sums = jax.jit(similarity.set_sums)
+  for values, rows in ((h, sampled), (codes.astype(np.float32), np.arange(n))):
+    arguments = values, groups.of_row[rows], sets, 0.5
+    plan = sums.lower(*arguments).compile().memory_analysis()
+    # Pairs are compared in float32 and kept as bool and as float32, 9 bytes each, 38 MB in all;
+    # as many bytes again are left for sums and copies. [g, g] alone has 400 MB of bool.
+    assert plan.temp_size_in_bytes < 2 * 9 * similarity.PAIRS
+    expected = 1.5 * related[:, rows] @ values.astype(np.float64) - 0.5 * values.sum(axis=0)
+    np.testing.assert_allclose(sums(*arguments)[checked], expected, atol=1e-3)
+  began = time.monotonic()
+  jax.block_until_ready(discrete.dcc(codes, h, labels, sampled, gamma=200.0))
+  assert time.monotonic() - began < 30.0  # 4 s alone on two cores, compilation included

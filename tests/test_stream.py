@@ -7,6 +7,7 @@ import image_files
 import numpy as np
 import pytest
 
+from mah_jax import cores
 from mah_jax import errors
 from mah_jax.data import images
 from mah_jax.data import stream
@@ -38,8 +39,7 @@ def start(source, parts, **options):
   return stream.Stream(source.images, parts, **{'side': 8, 'channels': 3, **options})
 
 
-@pytest.mark.parametrize('threads', [0, 1, 3])
-@pytest.mark.parametrize('ahead', [1, 4, 100])
+@pytest.mark.parametrize('threads, ahead', [(0, 4), (1, 1), (3, 1), (3, 100)])
 def test_batches_come_in_order(threads, ahead):
   order = np.random.default_rng(1).permutation(ROWS)
   parts = [order[rows] for rows in batches(7)]
@@ -92,7 +92,7 @@ def test_threads_work_ahead_of_a_slow_user_and_then_rest():
 
 
 def test_decodes_in_several_threads(monkeypatch):
-  monkeypatch.setattr(images, 'cores', lambda: 3)
+  monkeypatch.setattr(cores, 'usable', lambda: 3)
   barrier = threading.Barrier(3)  # lets nobody pass before three have come
   source = Source(before=lambda row: barrier.wait(timeout=5))
   assert len(list(start(source, batches(6)))) == 10

@@ -29,22 +29,22 @@ def expected_ap(groups):
   A relevant row of a group sees 1 + others ranked up to it; each position in the group is
   as likely, and each other row of the group comes before it with that position's share.
   """
-  rank, found, total = 0, 0, fractions.Fraction(0)
+  rank, before, total = 0, 0, fractions.Fraction(0)
   for group in groups:
     size, hits = len(group), sum(group)
     for position in range(size):
       for _ in range(hits):
-        before = fractions.Fraction((hits - 1) * position, max(size - 1, 1))
-        total += (found + 1 + before) / (rank + position + 1) / size
-    rank, found = rank + size, found + hits
-  return total / found if found else total
+        within = fractions.Fraction((hits - 1) * position, max(size - 1, 1))
+        total += (before + 1 + within) / (rank + position + 1) / size
+    rank, before = rank + size, before + hits
+  return total / before if before else total
 
 
 def brute(query_codes, codes, query_labels, labels, weights, k):
   """The scores by a loop over queries; weights are integers, so ties are exact."""
   names = ('map', 'map_low', 'map_high', 'map_database_order', f'precision@{k}',
            'precision_radius_2')
-  found = {name: [] for name in names}
+  scores = {name: [] for name in names}
   for code, label in zip(query_codes, query_labels, strict=True):
     distance = [sum(int(w) for w, a, b in zip(weights, code, row, strict=True) if a != b)
                 for row in codes]
@@ -62,8 +62,8 @@ def brute(query_codes, codes, query_labels, labels, weights, k):
               ap(sum((sorted(group, reverse=True) for group in groups), [])),
               ap(sum(groups, [])), precision, np.mean(near) if near else 0.0)
     for name, value in zip(names, values, strict=True):
-      found[name].append(float(value))
-  return {name: np.mean(values) for name, values in found.items()}
+      scores[name].append(float(value))
+  return {name: np.mean(values) for name, values in scores.items()}
 
 
 @pytest.mark.parametrize('c,weights', [
@@ -123,9 +123,9 @@ def test_unusable_weights_are_named(weights, message):
 
 
 def test_chance_and_ceiling_worked_by_hand():
-  # Of three rows, one is relevant to the first query: AP 1, 1/2 or 1/3, 11/18 on average.
-  # Two are to the second: 1, (1 + 2/3) / 2 or (1/2 + 2/3) / 2, which is 29/36 on average.
-  # None is to the third. All three are to the fourth.
+  # One of three rows is relevant to the first query: AP 1, 1/2 or 1/3, 11/18 on average.
+  # Two are relevant to the second: 1, (1 + 2/3) / 2 or (1/2 + 2/3) / 2, 29/36 on average.
+  # None is relevant to the third. All three are relevant to the fourth.
   query_labels = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0], [1, 1, 1]])
   labels = np.array([[1, 0, 0], [0, 1, 0], [0, 1, 1]])
   assert metrics.chance(query_labels, labels) == pytest.approx(

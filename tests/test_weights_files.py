@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import struct
 
 import ml_dtypes
@@ -11,6 +10,7 @@ import pytest
 import safetensors.numpy
 
 from mah_jax import errors
+from mah_jax import storage
 from mah_jax.weights import files
 
 
@@ -45,28 +45,43 @@ def test_the_same_weights_make_the_same_bytes(tmp_path, weights):
   assert len(contents) == 1
 
 
-def test_a_failed_write_leaves_what_was_there(tmp_path, weights, monkeypatch):
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, weights, monkeypatch):
+  written = []
+  monkeypatch.setattr(storage, 'write', lambda *arguments: written.append(arguments))
+  files.write(tmp_path / 'a.safetensors', weights)
+  (path, content), = written
+  assert path == tmp_path / 'a.safetensors' and not path.exists()
+  path.write_bytes(content)
+  assert files.read(path).backbone == 'resnet50_v1'
+
+
+def test_tilde_is_the_home_folder(tmp_path, weights, monkeypatch):
+  monkeypatch.setenv('HOME', str(tmp_path))
+  files.write('~/a.safetensors', weights)
+  assert files.read('~/a.safetensors').path == tmp_path / 'a.safetensors'
+  assert files.backbone_of('~/a.safetensors') == 'resnet50_v1'
+
+
+def test_the_network_is_told_from_the_header_alone(tmp_path, weights, monkeypatch):
   path = tmp_path / 'a.safetensors'
   files.write(path, weights)
-  before = path.read_bytes()
-
-  def fail(part, content):
-    with part.open('wb') as file:
-      file.write(content[:100])
-    raise OSError('disk full')
-
-  monkeypatch.setattr(pathlib.Path, 'write_bytes', fail)
-  with pytest.raises(OSError, match='disk full'):
-    files.write(path, weights)
-  assert os.listdir(tmp_path) == ['a.safetensors'] and path.read_bytes() == before
+  monkeypatch.setattr(files, '_tidy', None)  # a tensor that is read comes to grief
+  assert files.backbone_of(path) == 'resnet50_v1'
+  content = path.read_bytes()
+  path.write_bytes(content[:len(content) // 2])
+  assert files.backbone_of(path) == ''
+  safetensors.numpy.save_file({'a': np.zeros(2, np.float32)}, path)
+  assert files.backbone_of(path) == ''
 
 
-def test_an_old_file_is_replaced_not_overwritten(tmp_path, weights):
-  path, other = tmp_path / 'a.safetensors', tmp_path / 'other'
-  path.write_bytes(b'old')
-  os.link(path, other)
-  files.write(path, weights)
-  assert files.read(path).backbone == 'resnet50_v1' and other.read_bytes() == b'old'
+@pytest.mark.parametrize('name, backbone', [
+    ('a.pth', ''), ('a.pt', ''), ('a.tgz', 'resnet50_v1'), ('model.json', 'resnet50_v1'),
+    ('a.npz', ''), ('a.safetensors', '')])
+def test_the_network_is_told_by_the_kind_of_file(name, backbone, tmp_path):
+  assert files.backbone_of(tmp_path / name) == files.backbone_of(tmp_path) == ''  # nothing yet
+  (tmp_path / name).write_bytes(b'')
+  assert files.backbone_of(tmp_path / name) == backbone
+  assert files.backbone_of(tmp_path) == ('resnet50_v1' if name == 'model.json' else '')
 
 
 def test_safetensors_of_others(tmp_path):
@@ -89,7 +104,7 @@ def raw_safetensors(path, header, content):
 
 
 @pytest.mark.parametrize('about', [
-    '{', '[]x', '{"mean": 1}', '{"mean": [1, 2]}', '{"mean": [0.1, 0.2, "a"]}',
+    '{', '[]x', '{"backbone": 7}', '{"mean": 1}', '{"mean": [1, 2]}', '{"mean": [0.1, 0.2, "a"]}',
     '{"std": [0, 0.1, 0.2]}', '{"std": [NaN, 0.1, 0.2]}', '{"std": [0.1, 0.2, Infinity]}'])
 def test_metadata_that_cannot_be(about, tmp_path):
   path = tmp_path / 'a.safetensors'
@@ -120,12 +135,12 @@ def test_cut_and_changed_safetensors(tmp_path, weights):
   path = tmp_path / 'a.safetensors'
   files.write(path, weights)
   whole = path.read_bytes()
-  for end in range(0, len(whole), 7):
+  for end in range(0, len(whole), 19):
     path.write_bytes(whole[:end])
     with pytest.raises(errors.InputError):
       files.read(path)
   rng = np.random.default_rng(0)
-  for position in rng.integers(0, len(whole), 300):
+  for position in rng.integers(0, len(whole), 100):
     damaged = bytearray(whole)
     damaged[position] ^= 1 << rng.integers(8)
     path.write_bytes(damaged)

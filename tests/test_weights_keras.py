@@ -177,7 +177,7 @@ def test_cut_or_changed_archives_give_one_kind_of_error(tmp_path, contents):
     with pytest.raises(errors.InputError):
       files.read(path)
   rng = np.random.default_rng(1)
-  for position in rng.integers(40, len(whole), 200):  # behind the time and the file name
+  for position in rng.integers(40, len(whole), 60):  # behind the time and the file name
     damaged = bytearray(whole)
     damaged[position] ^= 1 << rng.integers(8)
     path.write_bytes(damaged)

@@ -135,7 +135,7 @@ def test_compressed_archives_are_not_unpacked(tmp_path):
 def test_cut_files_give_one_kind_of_error(name, tmp_path):
   whole = (DATA / name).read_bytes()
   layouts.read(tmp_path, whole)
-  for end in np.linspace(0, len(whole) - 1, 150).astype(int):
+  for end in np.linspace(0, len(whole) - 1, 60).astype(int):
     layouts.refusal(tmp_path, whole[:end])
 
 
@@ -144,11 +144,11 @@ def test_changed_files_give_one_kind_of_error(name, tmp_path):
   whole = (DATA / name).read_bytes()
   rng = np.random.default_rng(0)
   refused = 0
-  for position in rng.integers(0, len(whole), 400):
+  for position in rng.integers(0, len(whole), 150):
     damaged = bytearray(whole)
     damaged[position] ^= 1 << rng.integers(8)
     try:
       layouts.read(tmp_path, damaged)  # a changed number or an unused byte can pass
     except errors.InputError as error:
       refused += '\n' not in str(error)
-  assert refused > 100
+  assert refused > 40

@@ -157,7 +157,7 @@ def make(name: str, flat: dict[str, np.ndarray], dtype: torch.dtype) -> nn.Modul
   state = {name: torch.tensor(0) for name in model.state_dict()
            if name.endswith('num_batches_tracked')}
   for path, value in flat.items():
-    # Height, width, in, out becomes out, in, height, width; a matrix is transposed.
+    # A kernel [height, width, in, out] becomes [out, in, height, width]; a matrix is transposed.
     axes = {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[value.ndim]
     state[torch_name(path)] = torch.tensor(value.transpose(axes), dtype=dtype)
   model.load_state_dict(state, strict=True, assign=True)

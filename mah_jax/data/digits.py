@@ -7,14 +7,15 @@ import pathlib
 import numpy as np
 
 from mah_jax import errors
+from mah_jax.data import dataset
 
 CLASS_NAMES = tuple('0123456789')
 
 
-def load() -> tuple[np.ndarray, np.ndarray]:
-  """Images [1797, 8, 8, 1] uint8 and one-hot labels [1797, 10] uint8.
+def load() -> dataset.Dataset:
+  """Reads images [1797, 8, 8, 1] uint8 and one-hot labels [1797, 10] uint8.
 
-  Its file is read without importing scikit-learn, which would take a second.
+  The file of scikit-learn is read without importing scikit-learn, which would take a second.
   """
   package = importlib.util.find_spec('sklearn')
   if package is None:
@@ -24,4 +25,4 @@ def load() -> tuple[np.ndarray, np.ndarray]:
   table = np.array([line.split(',') for line in lines], np.float32).astype(np.uint8)
   pixels, digit = table[:, :64], table[:, 64]
   images = (pixels * np.uint8(15)).reshape(-1, 8, 8, 1)  # 0..16 -> 0..240
-  return images, np.eye(len(CLASS_NAMES), dtype=np.uint8)[digit]
+  return dataset.Dataset(images, np.eye(len(CLASS_NAMES), dtype=np.uint8)[digit], CLASS_NAMES)

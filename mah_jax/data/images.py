@@ -1,4 +1,4 @@
-"""Image files: found, decoded to squares of one size, checked."""
+"""Image files: listed, decoded to squares of one size, checked."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from PIL import ExifTags
 from PIL import Image
 from PIL import UnidentifiedImageError
 
+from mah_jax import cores
 from mah_jax import errors
 
 SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp', '.tif', '.tiff')
 FORMATS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF')  # Pillow knows others, some unsafe
-CHECK_SIDE = 8  # pixels: small enough for JPEGs to be decoded at an eighth of their size
-BLOCK = 512     # rows given to the threads at once by `usable`
-MAX_SKIPPED = 0.01  # share of a dataset's images that may be unusable
-SHOWN = 5           # unusable images that an error spells out
-DECODER = f'Pillow {PIL.__version__}'  # on which it depends what can be decoded
+CHECK_SIDE = 8      # pixels: small enough for JPEGs to be decoded at an eighth of their size
+BLOCK = 512         # rows given to the threads at once by `unusable`
+MAX_SKIPPED = 0.01  # share of a dataset's files that may be unusable
+SHOWN = 5           # unusable files that an error spells out
+DECODER = f'Pillow {PIL.__version__}'  # another version may decode other files
 
-# What each value of the EXIF tag asks for; 1, and anything else, asks for nothing.
+# Values of the EXIF tag that ask for a turn; 1, and any other value, asks for nothing.
 ORIENTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -39,15 +40,15 @@ ORIENTATIONS = {
 }
 
 # Pillow warns of large pictures and of broken EXIF data, which photographs from the web often
-# have. Filters are common to all threads, so that decoding cannot set one for its own time.
+# have. All threads share the filters, so that `decode` cannot set one for itself.
 warnings.filterwarnings('ignore', module=r'PIL\.')
 
 
 def decode(content: bytes, side: int, channels: int = 3) -> np.ndarray:
   """Decodes a file, resizes its shorter side to `side` and crops the centre.
 
-  EXIF orientation is applied, transparency becomes white, 16-bit grey is scaled; of several
-  frames the first is taken.
+  EXIF orientation is applied, transparency becomes white, 16-bit grey is scaled; the first of
+  several frames is taken.
 
   Args:
     content: the whole file.
@@ -106,7 +107,7 @@ def _turn(flat: Image.Image, source: Image.Image) -> Image.Image:
 def _centre_square(image: Image.Image, side: int) -> Image.Image:
   """Resizes the shorter side to `side` and crops the centre, in one step.
 
-  Only what the crop keeps is computed: a resized picture of 1 x 3,000 pixels would be huge.
+  Only the pixels of the crop are computed: a resized picture of 1 x 3,000 would be huge.
   """
   shorter = min(image.size)
   first, last = [], []  # corners of the crop in the picture, (x, y)
@@ -119,41 +120,45 @@ def _centre_square(image: Image.Image, side: int) -> Image.Image:
 
 
 class Encoded:
-  """Images that stay in their files until they are asked for; selects rows like an array."""
+  """Images that stay in their files until they are asked for; rows are selected as in an array.
+
+  A row is a number in this selection, 0 to len - 1; a file is a number in the listing that the
+  selection is taken from.
+  """
 
   def __init__(self, read: Callable[[int], bytes], names: Sequence[str],
-               rows: np.ndarray | None = None, version: str = ''):
-    """Makes a selection of images.
+               files: np.ndarray | None = None, version: str = ''):
+    """Makes a selection of files.
 
     Args:
-      read: gives the content of a file by its row.
-      names: of all files, by row.
-      rows: those that are selected; None: all.
+      read: file -> its content.
+      names: file -> its name, for all files of the listing.
+      files: the file of each row, [rows]; None: all files are rows.
       version: text that changes when the files do.
     """
     self._read, self._names, self.version = read, names, version
-    self._rows = np.arange(len(names)) if rows is None else rows
+    self._files = np.arange(len(names)) if files is None else files
 
   def __len__(self) -> int:
-    return len(self._rows)
+    return len(self._files)
 
   def __getitem__(self, rows: slice | np.ndarray) -> Encoded:
-    return Encoded(self._read, self._names, self._rows[rows], self.version)
+    return Encoded(self._read, self._names, self._files[rows], self.version)
 
   @property
   def names(self) -> list[str]:
-    """File names of the selected rows."""
-    return [self._names[row] for row in self._rows]
+    """The file name of each row."""
+    return [self._names[file] for file in self._files]
 
   def read(self, row: int) -> bytes:
-    """The file of a selected row; InputError with the reason if it cannot be read."""
+    """The content of a row's file; raises InputError with the reason if it cannot be read."""
     try:
-      return self._read(int(self._rows[row]))
+      return self._read(int(self._files[row]))
     except OSError as error:
       raise errors.InputError(error.strerror or str(error)) from error
 
   def decode(self, row: int, side: int, channels: int) -> np.ndarray:
-    """Pixels of a selected row, [side, side, channels] uint8.
+    """The pixels of a row, [side, side, channels] uint8.
 
     Raises:
       errors.InputError: names the file; its cause is the InputError with the reason alone.
@@ -161,24 +166,24 @@ class Encoded:
     try:
       return decode(self.read(row), side, channels)
     except errors.InputError as error:
-      raise errors.InputError(f'{self._names[self._rows[row]]} cannot be decoded ({error}): '
+      raise errors.InputError(f'{self._names[self._files[row]]} cannot be decoded ({error}): '
                               'replace the file or take it out of the data.') from error
 
 
 def find(folder: pathlib.Path) -> list[str]:
   """Image files below a folder, relative to it, sorted; nothing hidden, each folder once."""
-  found, seen = [], set()
+  names, visited = [], set()
   for path, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
     real = os.path.realpath(path)
-    if real in seen:  # a link that leads back would be followed without end
+    if real in visited:  # a link that leads back would be followed without end
       folders.clear()
       continue
-    seen.add(real)
+    visited.add(real)
     folders[:] = sorted(name for name in folders if not name.startswith('.'))
     relative = pathlib.Path(path).relative_to(folder)
-    found += [(relative / name).as_posix() for name in files
+    names += [(relative / name).as_posix() for name in files
               if name.lower().endswith(SUFFIXES) and not name.startswith('.')]
-  return sorted(found)
+  return sorted(names)
 
 
 def _refuse(error: OSError):
@@ -186,18 +191,11 @@ def _refuse(error: OSError):
                           'path or its permissions.') from error
 
 
-def cores() -> int:
-  """Cores that this process may use."""
-  if hasattr(os, 'sched_getaffinity'):  # Linux
-    return len(os.sched_getaffinity(0))
-  return os.cpu_count() or 1
-
-
-def usable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
-  """Decodes every row once, small; `on_image` is called after each.
+def unusable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
+  """Decodes every row once, small, and calls `on_image` after each.
 
   Returns:
-    the reason for each row that cannot be decoded.
+    row -> reason, for each row that cannot be decoded, ascending.
   """
 
   def problem(row: int) -> str:
@@ -208,7 +206,7 @@ def usable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
     return ''
 
   reasons = {}
-  with futures.ThreadPoolExecutor(cores()) as pool:
+  with futures.ThreadPoolExecutor(cores.usable()) as pool:
     for start in range(0, len(encoded), BLOCK):
       rows = range(start, min(start + BLOCK, len(encoded)))
       for row, reason in zip(rows, pool.map(problem, rows)):
@@ -218,19 +216,19 @@ def usable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
   return reasons
 
 
-def refuse_many(skipped: Mapping[str, str], rows: int, remedy: str):
-  """Raises InputError if more of a dataset's images are skipped than is bearable.
+def refuse_many(skipped: Mapping[str, str], total: int, remedy: str):
+  """Raises InputError if more files of a listing are skipped than is bearable.
 
   Args:
-    skipped: name -> reason.
-    rows: images in all.
+    skipped: file name -> reason.
+    total: files of the listing.
     remedy: what the user can do.
   """
-  if len(skipped) > MAX_SKIPPED * rows:
-    raise errors.InputError(f'{len(skipped):,} of {rows:,} images cannot be used, more than '
+  if len(skipped) > MAX_SKIPPED * total:
+    raise errors.InputError(f'{len(skipped):,} of {total:,} images cannot be used, more than '
                             f'{MAX_SKIPPED:.0%}: {remedy} ({first(skipped)}).')
 
 
 def first(skipped: Mapping[str, str]) -> str:
-  """The first few of the images that are skipped, with their reasons."""
+  """The first few of the files that are skipped, with their reasons."""
   return 'first ' + '; '.join(f'{name}: {skipped[name]}' for name in list(skipped)[:SHOWN])

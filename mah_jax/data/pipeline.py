@@ -1,4 +1,4 @@
-"""From rows to batches: which rows a round and an epoch see, and what becomes of their pixels."""
+"""From rows to batches: the rows that a round and an epoch see, and the way of their pixels."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ import numpy as np
 
 from mah_jax import errors
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
-
 
 class Pixels(NamedTuple):
-  """What a network reads.
+  """The images that a network reads.
 
   size: side of the images in pixels.
   channels: 3, or 1 for grey images.
-  mean, std: per channel, of pixels in 0..1, subtracted and divided by.
+  mean, std: per channel; pixels in 0..1 become (pixels - mean) / std.
   """
   size: int
   channels: int
@@ -30,10 +27,12 @@ class Pixels(NamedTuple):
 
 
 class Batch(NamedTuple):
-  """Rows of one step; a last short batch repeats earlier rows with valid = 0.
+  """The rows of one step; a last short batch repeats earlier rows with valid = 0.
 
-  position: place of each row among the sampled ones, [B] int32.
-  row: number of each row, [B] int32.
+  position: index of each row in the `rows` that `batches` cuts, [B] int32; in training, its
+    position among the sampled rows.
+  row: the row itself, [B] int32, of the kind that `batches` is given: in training a database
+    row, in encoding a row of the dataset.
   valid: 1, or 0 for a repeated row that must not count, [B] float32.
   """
   position: np.ndarray
@@ -42,19 +41,23 @@ class Batch(NamedTuple):
 
 
 def sample(key: jax.Array, n: int, m: int) -> np.ndarray:
-  """Omega: m of n row numbers in random order, [m] int32; m > n takes all."""
+  """Omega: m of the n database rows in random order, [m] int32; m > n takes all."""
   return np.asarray(jax.random.permutation(key, n)[:m], np.int32)
 
 
 def batches(rows: np.ndarray, size: int, key: jax.Array | None = None,
             groups: np.ndarray | None = None) -> Iterator[Batch]:
-  """Cuts rows [m] into batches of equal size, in a random order where a key is given.
+  """Cuts rows into batches of equal size, in a random order where a key is given.
 
-  With groups, the number of each row's group [m], every batch has about as many rows of a group
-  as its share of all rows.
+  The rows that fill the last batch repeat real images, so that batch statistics see nothing
+  artificial, whatever the number of devices.
 
-  The repeated rows that fill the last batch are real images, so that batch statistics see
-  nothing artificial, whatever the number of devices.
+  Args:
+    rows: [m]: the sampled database rows in training, rows of the dataset in encoding.
+    size: rows of a batch, B.
+    key: key of the random order; None: the order of `rows`.
+    groups: number of each row's group, [m]; every batch then has about as many rows of a group
+      as is the group's share of all rows.
   """
   order = np.arange(len(rows)) if key is None else np.asarray(
       jax.random.permutation(key, len(rows)))
@@ -70,7 +73,7 @@ def batches(rows: np.ndarray, size: int, key: jax.Array | None = None,
 
 
 def _spread(groups: np.ndarray) -> np.ndarray:
-  """An order of rows in which each group comes at even distances, [m] -> [m]."""
+  """An order in which each group comes at even distances: groups [m] -> positions [m]."""
   by_group = np.argsort(groups, kind='stable')
   counts = np.bincount(groups)
   rank = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -78,28 +81,28 @@ def _spread(groups: np.ndarray) -> np.ndarray:
 
 
 def num_batches(m: int, size: int) -> int:
-  """Batches that `batches` makes of m rows."""
+  """The number of batches that `batches` makes of m rows."""
   return -(-m // size)
 
 
 def whole_side(size: int, crop: float) -> int:
-  """Side of a resized image whose share `crop`, taken from its centre, has side `size`."""
+  """The side of a resized image whose central crop, a share `crop` of it, has side `size`."""
   return round(size / crop)
 
 
 def make_prepare(pixels: Pixels, *, crop: float, augment: str,
                  shift_pixels: int) -> Callable[[jax.Array, jax.Array | None], jax.Array]:
-  """Makes the way from stored pixels to what a network reads.
+  """Makes the function that turns stored pixels into the images that a network reads.
 
   Args:
-    pixels: what the network reads.
+    pixels: the images that the network reads.
     crop: share of the resized image's side that is kept, from its centre.
     augment: 'none', 'shift' or 'flip_shift'.
     shift_pixels: largest shift, in pixels of the stored image.
 
   Returns:
-    prepare(images [b, h, w, ch] uint8, keys [b] or None) -> [b, size, size, ch] float32. With keys,
-    one per image, the images are augmented.
+    prepare(images [b, h, w, ch] uint8, keys [b] or None) -> [b, size, size, ch] float32; with
+    keys, one for each image, the images are augmented.
   """
   size, channels, mean, std = pixels
   if len(mean) != channels:

@@ -12,8 +12,9 @@ from mah_jax import errors
 class Protocol(NamedTuple):
   """A split of a dataset's rows.
 
-  queries: row numbers of the test queries, [q] int64.
-  database: row numbers of the points to be searched, [n] int64.
+  queries: the row of each test query, [q] int64.
+  database: the row of each database row, [n] int64: database row i is row database[i] of the
+    dataset.
   content: `fingerprint` of the dataset where copies may differ, else empty.
   """
   name: str
@@ -24,20 +25,20 @@ class Protocol(NamedTuple):
 
   @property
   def id(self) -> str:
-    """sha256 of row numbers and content: equal ids mean equal rows in equal order."""
+    """The sha256 of rows and content: equal ids mean equal rows in equal order."""
     digest = hashlib.sha256()
     # The leading count tells where the queries end; '<i8' is the same on every platform.
-    for numbers in ([len(self.queries)], self.queries, self.database):
-      digest.update(np.asarray(numbers).astype('<i8').tobytes())
+    for rows in ([len(self.queries)], self.queries, self.database):
+      digest.update(np.asarray(rows).astype('<i8').tobytes())
     digest.update(self.content.encode())
     return digest.hexdigest()
 
 
 def fingerprint(names: Sequence[str], labels: np.ndarray) -> str:
-  """sha256 of the rows' names and their labels [rows, L], in order."""
+  """The sha256 of each row's file name and labels [rows, L], in order."""
   digest = hashlib.sha256(np.asarray(labels.shape).astype('<i8').tobytes())
   digest.update(labels.astype(np.uint8).tobytes())
-  # No file name holds a zero; names that are not UTF-8 keep their bytes.
+  # No file name holds a zero byte; names that are not UTF-8 keep their bytes.
   digest.update('\0'.join(names).encode(errors='surrogateescape'))
   return digest.hexdigest()
 
@@ -45,13 +46,13 @@ def fingerprint(names: Sequence[str], labels: np.ndarray) -> str:
 def balanced(labels: np.ndarray, per_class: int, seed: int, name: str) -> Protocol:
   """Draws `per_class` queries of every class; all other rows are the database.
 
-  Both are in random order, because metrics that break ties by database order would
-  reward a database sorted by class. A row with several labels is drawn at most once.
+  Queries and database are in random order, because metrics that break ties by database order
+  would reward a database sorted by class. A row with several labels is drawn at most once.
 
   Args:
     labels: one-hot or multi-hot, [rows, L].
     per_class: query rows drawn for each class.
-    seed: of the draw and of both orders, 0 or more.
+    seed: seed of the draw and of both orders, 0 or more.
     name: name of the protocol.
 
   Raises:
@@ -65,9 +66,9 @@ def balanced(labels: np.ndarray, per_class: int, seed: int, name: str) -> Protoc
     if len(free) < per_class:
       raise _too_few(labels, k, per_class, k)
     is_query[rng.choice(free, per_class, replace=False)] = True
-  gone = np.flatnonzero(~labels[~is_query].any(axis=0))  # other classes drew the rest
-  if len(gone):
-    raise _too_few(labels, gone[0], per_class, gone[0])
+  lost = np.flatnonzero(~labels[~is_query].any(axis=0))  # classes whose rows others drew
+  if len(lost):
+    raise _too_few(labels, lost[0], per_class, lost[0])
   return _protocol(is_query, rng, seed, name)
 
 
@@ -78,13 +79,13 @@ def random_queries(labels: np.ndarray, count: int, seed: int, name: str, *,
   Args:
     labels: multi-hot, [rows, L].
     count: number of queries.
-    seed: of the draw and of both orders, 0 or more.
+    seed: seed of the draw and of both orders, 0 or more.
     name: name of the protocol.
     labelled_only: whether rows without any label are left to the database.
 
   Raises:
     errors.UsageError: the seed is negative.
-    errors.InputError: no row to draw would be left for the database.
+    errors.InputError: the queries would leave no row to the database.
   """
   rng = _generator(seed)
   rows = np.flatnonzero(labels.any(axis=1)) if labelled_only else np.arange(len(labels))
@@ -108,7 +109,7 @@ def fraction(labels: np.ndarray, fraction: float, seed: int, name: str,
   Args:
     labels: one-hot or multi-hot, [rows, L]; rows without labels stay in the database.
     fraction: share of the queries, above 0 and below 1.
-    seed: of the draw and of both orders, 0 or more.
+    seed: seed of the draw and of both orders, 0 or more.
     name: name of the protocol.
     class_names: [L], for messages.
 
@@ -139,19 +140,26 @@ def fraction(labels: np.ndarray, fraction: float, seed: int, name: str,
 
 def check_chosen(rows: np.ndarray, labels: np.ndarray, names: Sequence[str],
                  class_names: Sequence[str]):
-  """Raises InputError unless each of the queries [q] that a list names has something to find."""
+  """Raises InputError unless each query that a list names has something to find.
+
+  Args:
+    rows: the row of each query, [q].
+    labels: [rows, L].
+    names: file name of each row.
+    class_names: [L].
+  """
   unlabelled = rows[~labels[rows].any(axis=1)]
   if len(unlabelled):
     raise errors.InputError(f'The list of queries names {names[unlabelled[0]]}, which has no '
                             'label and so nothing to find: remove it.')
-  gone = labels.any(axis=0) & ~np.delete(labels, rows, axis=0).any(axis=0)  # [L]
-  if gone.any():
+  lost = labels.any(axis=0) & ~np.delete(labels, rows, axis=0).any(axis=0)  # [L]
+  if lost.any():
     raise errors.InputError(f'The list of queries names all images of class '
-                            f'{class_names[gone.argmax()]!r}: leave some to the database.')
+                            f'{class_names[lost.argmax()]!r}: leave some to the database.')
 
 
 def chosen(rows: np.ndarray, total: int, seed: int, name: str) -> Protocol:
-  """Makes `rows` [q] the queries, in their order; the others of `total` rows follow at random.
+  """Makes `rows` [q] the queries, in their order; the others of `total` rows are the database.
 
   Raises:
     errors.UsageError: the seed is negative.
@@ -174,7 +182,7 @@ def _generator(seed: int) -> np.random.Generator:
 
 def _protocol(is_query: np.ndarray, rng: np.random.Generator, seed: int,
               name: str) -> Protocol:
-  """Puts queries and database, told apart by is_query [rows], into random order."""
+  """The protocol whose queries and database, told apart by is_query [rows], are shuffled."""
   queries = rng.permutation(np.flatnonzero(is_query)).astype(np.int64)
   database = rng.permutation(np.flatnonzero(~is_query)).astype(np.int64)
   return Protocol(name, seed, queries, database)

@@ -1,4 +1,4 @@
-"""Batches of decoded images, made by threads a few batches ahead of whoever uses them."""
+"""Batches of decoded images, made by threads a few batches ahead of their use."""
 
 import collections
 import itertools
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mah_jax import cores
 from mah_jax import errors
 from mah_jax.data import images as images_lib
 
@@ -25,7 +26,7 @@ class Stream:
   """Decodes batches of rows in order; iterating over it gives their pixels.
 
   At most `ahead` batches are in the making or wait to be taken, whatever the number of rows.
-  Leaving early drops what has not begun and ends the threads.
+  Leaving early drops the batches that have not begun and ends the threads.
   """
 
   def __init__(self, images: images_lib.Encoded, batches: Iterable[np.ndarray], *, side: int,
@@ -34,18 +35,18 @@ class Stream:
     """Prepares a stream; nothing is read before it is iterated over.
 
     Args:
-      images: what is decoded.
+      images: the images to decode.
       batches: rows of `images`, [B] each.
       side: height and width of the decoded images.
       channels: 3 or 1.
-      threads: that decode; 0: one for each core.
-      ahead: batches decoded in advance.
-      on_bad: told the row and the reason of an image that cannot be decoded, which is black
-        then; None: such an image raises InputError in the place of its batch.
+      threads: how many threads decode; 0: one for each core.
+      ahead: how many batches are decoded in advance.
+      on_bad: called with the row and the reason of an image that cannot be decoded, whose
+        pixels are then 0; None: such an image raises InputError when its batch is due.
     """
     self._encoded, self._batches, self._ahead = images, batches, ahead
     self._side, self._channels = side, channels
-    self._threads, self._on_bad = threads or images_lib.cores(), on_bad
+    self._threads, self._on_bad = threads or cores.usable(), on_bad
 
   def __iter__(self) -> Iterator[np.ndarray]:
     """Yields pixels [B, side, side, channels] uint8."""

@@ -1,17 +1,18 @@
-"""Packed codes, their Hamming distances, and the ranking of a database by distance."""
+"""Hamming distances of packed codes, and the ranking of a database by distance."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-_WORD = 64
-_WEIGHT_STEPS = 2 ** 20
+from mah_jax import distinct
+
+_WEIGHT_STEPS = 2 ** 20  # the integer that the largest weight becomes
 
 
 class Merged(NamedTuple):
-  """Rows reduced to what a ranking can see: few distinct codes and few label sets.
+  """Rows reduced to few distinct codes and few label sets, all that a ranking can see.
 
-  codes: the distinct codes, packed, [C, w] uint64.
+  codes: the distinct codes, packed, [C, w] uint64; see `distinct.pack`.
   code_of: number of each row's code, [n].
   label_sets: the distinct label sets, packed, [S, v] uint64.
   label_set_of: number of each row's label set, [n].
@@ -24,7 +25,8 @@ class Merged(NamedTuple):
 
 def merge(codes: np.ndarray, labels: np.ndarray) -> Merged:
   """Numbers the distinct codes [n, c] and the distinct label sets [n, L] of all rows."""
-  return Merged(*distinct(codes), *distinct(labels))
+  code, label_set = distinct.number_rows(codes), distinct.number_rows(labels)
+  return Merged(code.packed, code.of_row, label_set.packed, label_set.of_row)
 
 
 def entries(merged: Merged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -33,39 +35,9 @@ def entries(merged: Merged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   Returns:
     The numbers of their codes, of their label sets, and how many rows they merge, all [E].
   """
-  pairs, entry_of = _numbered(merged.code_of * len(merged.label_sets) + merged.label_set_of)
+  pairs, entry_of = distinct.number(
+      merged.code_of * len(merged.label_sets) + merged.label_set_of)
   return *np.divmod(pairs, len(merged.label_sets)), np.bincount(entry_of)
-
-
-def pack(bits: np.ndarray) -> np.ndarray:
-  """One bit per column, set where positive: [n, c] -> [n, ceil(c / 64)] uint64."""
-  n, c = bits.shape
-  columns = -(-c // 8)
-  padded = np.zeros((n, 8 * columns), bool)  # whole bytes: packing one long row is faster
-  padded[:, :c] = bits > 0
-  packed = np.zeros((n, -(-c // _WORD) * _WORD // 8), np.uint8)
-  packed[:, :columns] = np.packbits(padded.ravel(), bitorder='little').reshape(n, columns)
-  return packed.view('<u8').astype(np.uint64, copy=False)
-
-
-def distinct(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The distinct rows of [n, c], packed, and the number of each row among them, [n]."""
-  packed = pack(bits)
-  numbers = np.zeros(len(packed), np.intp)
-  for words in packed.T:
-    values, word_numbers = _numbered(words)
-    _, numbers = _numbered(numbers * len(values) + word_numbers)
-  chosen = np.empty(numbers.max() + 1, np.intp)
-  chosen[numbers] = np.arange(len(numbers))
-  return packed[chosen], numbers
-
-
-def overlapping(label_sets: np.ndarray, other: np.ndarray) -> np.ndarray:
-  """Which packed label sets [S, v] share a label with one of them [v] -> [S] bool."""
-  found = np.zeros(len(label_sets), np.uint64)
-  for words, word in zip(label_sets.T, other, strict=True):
-    found |= words & word
-  return found > 0
 
 
 def distances(packed: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -73,14 +45,14 @@ def distances(packed: np.ndarray, other: np.ndarray) -> np.ndarray:
 
   The dtype is the smallest that fits, because NumPy sorts small integers by radix.
   """
-  total = np.zeros(len(packed), np.min_scalar_type(_WORD * len(other)))
+  total = np.zeros(len(packed), np.min_scalar_type(distinct.WORD * len(other)))
   for words, word in zip(packed.T, other, strict=True):
     total += np.bitwise_count(words ^ word)
   return total
 
 
 def byte_sums(weights: np.ndarray) -> np.ndarray | None:
-  """What each byte of differing bits adds to a weighted distance.
+  """The weight that each byte of differing bits adds to a weighted distance.
 
   Weights are rounded to integers, the largest to 2^20, so that sums are exact and ties
   mean something: distances tie when they are equal after this rounding.
@@ -112,8 +84,8 @@ def levels(
     sums: from `byte_sums`, for weighted distances.
 
   Returns:
-    The level of each code, [n], and how many levels there are. Plain distances are their
-    own levels, 0..c; weighted ones are numbered from 0 as they occur.
+    The level of each code, [n], and how many levels there are. The level of a plain distance
+    is the distance, 0..c; weighted distances that occur are numbered from 0.
   """
   if sums is None:
     return distances(packed, other), c + 1
@@ -132,12 +104,3 @@ def ranking(level: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
   order = np.argsort(level, kind='stable')
   ends = np.searchsorted(level, np.arange(count, dtype=level.dtype), 'right', order)
   return order, ends
-
-
-def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """The distinct values in ascending order, and the number of each value among them."""
-  if values.max() >= max(len(values), 2 ** 16):
-    return np.unique(values, return_inverse=True)
-  values = values.astype(np.intp, copy=False)  # counting beats sorting on a short range
-  present = np.bincount(values) > 0
-  return np.flatnonzero(present), (np.cumsum(present) - 1)[values]

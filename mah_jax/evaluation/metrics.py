@@ -1,19 +1,20 @@
-"""Retrieval scores of binary codes that do not hide what ties do to a Hamming ranking."""
+"""Retrieval scores of binary codes; they show how much of a Hamming ranking ties decide."""
 
 import functools
 import itertools
-import os
 from collections.abc import Iterator
 from concurrent import futures
 from typing import Any
 
 import numpy as np
 
+from mah_jax import cores
+from mah_jax import distinct
 from mah_jax.evaluation import hamming
 from mah_jax.evaluation import ties
 
 _BLOCK = 2 ** 18  # counts that are kept at once
-_KEPT = 2 ** 26  # bytes that say which rows are relevant to a label set
+_KEPT = 2 ** 26  # bytes of the cache that knows which rows are relevant to a label set
 
 
 def evaluate(
@@ -27,7 +28,7 @@ def evaluate(
   """Scores the ranking of the database by Hamming distance to each query.
 
   A row is relevant when it shares at least one label with the query. Every score is the
-  mean over all queries, and a query with nothing to find counts 0. With fewer than `k`
+  mean over all queries, and a query without relevant rows counts 0. With fewer than `k`
   rows in the database the first `k` are all of them; the key keeps the `k` asked for.
 
   Args:
@@ -36,8 +37,9 @@ def evaluate(
     query_labels: 0/1 per label, [q, L].
     database_labels: 0/1 per label, [n, L].
     k: how many of the first rows `precision@k` and `map@k` look at.
-    weights: what each differing bit adds to a distance, not negative, [c]; 1 if not given.
-      They are rounded to 2^-20 of the largest, and distances equal after that are ties.
+    weights: the amount that each differing bit adds to a distance, not negative, [c]; 1 if
+      not given. They are rounded to 2^-20 of the largest, and distances equal after that are
+      ties.
 
   Returns:
     map: average precision (AP) over the whole ranking, divided by the number of
@@ -46,7 +48,7 @@ def evaluate(
     map_database_order: the same AP when equal distances keep the order of the database.
     precision@k: expected share of relevant rows among the first k, random order of ties.
     map@k: expectation, over random order of ties, of AP over the first k divided by the
-      number of relevant rows found there; an order that finds none counts 0.
+      number of relevant rows among them; an order with none there counts 0.
     precision_radius_2: relevant rows with at most 2 differing bits, whatever the weights,
       divided by all rows there; 0 where there are none. Ties do not matter.
   """
@@ -71,7 +73,7 @@ def evaluate(
 def chance(query_labels: np.ndarray, database_labels: np.ndarray) -> float:
   """Expected MAP of the database in random order; 0/1 labels, [q, L], [n, L].
 
-  It is the `map` of codes that are all equal. A query with nothing to find counts 0.
+  It is the `map` of codes that are all equal. A query without relevant rows counts 0.
   """
   relevant, n = _relevant_rows(query_labels, database_labels), len(database_labels)
   total = ties.expected_sum(ties.harmonic_numbers(n), 0, 0, n, relevant)
@@ -81,7 +83,7 @@ def chance(query_labels: np.ndarray, database_labels: np.ndarray) -> float:
 def ceiling(query_labels: np.ndarray, database_labels: np.ndarray) -> float:
   """MAP of a ranking with all relevant rows first; 0/1 labels, [q, L], [n, L].
 
-  It is the share of queries with anything to find, for the others count 0.
+  It is the share of queries that have a relevant row, for the others count 0.
   """
   return float((_relevant_rows(query_labels, database_labels) > 0).mean())
 
@@ -103,13 +105,14 @@ def codebook(
       classes share one; c when there are no two classes.
     bit_balance: share of the rarer sign on the most uneven bit over all rows; 0.5 is
       perfect, 0 is a bit that never changes.
-    codewords: of each label, as a text of 0 (for -1) and 1; empty for one without rows.
+    codewords: the codeword of each label, as a text of 0 (for -1) and 1; an empty text for a
+      label without rows.
   """
   codes, labels = _checked('database', database_codes, database_labels)
   codes, labels = codes.astype(np.float64), labels.astype(np.float64)
   bits = labels.T @ codes >= 0  # [L, c]
   has_rows = labels.any(axis=0)
-  words = hamming.pack(bits[has_rows])
+  words = distinct.pack(bits[has_rows])
   gaps = np.concatenate([[codes.shape[1]]] + [
       hamming.distances(words[i + 1:], word) for i, word in enumerate(words)])
   positive = (codes > 0).mean(axis=0)
@@ -124,7 +127,7 @@ def codebook(
 
 def _checked(
     name: str, codes: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Codes and labels of one side as arrays, once they are known to be usable."""
+  """Codes and labels of the queries or of the database as arrays; raises if unusable."""
   codes = _checked_matrix(f'{name} codes', codes, -1, 1, 'take their sign first')
   labels = _checked_labels(name, labels)
   if len(codes) != len(labels):
@@ -134,12 +137,13 @@ def _checked(
 
 
 def _checked_labels(name: str, labels: np.ndarray) -> np.ndarray:
+  """Labels of the queries or of the database as an array; raises if it is unusable."""
   return _checked_matrix(f'{name} labels', labels, 0, 1, 'give one column per label')
 
 
 def _checked_matrix(
     what: str, matrix: np.ndarray, low: int, high: int, remedy: str) -> np.ndarray:
-  """A matrix as an array, once it is known to hold `low` and `high` alone."""
+  """A matrix as an array; raises if it is empty or holds more than `low` and `high`."""
   matrix = np.asarray(matrix)
   if matrix.ndim != 2 or 0 in matrix.shape:
     raise ValueError(f'{what} have shape {matrix.shape}, but a non-empty matrix with one '
@@ -150,6 +154,7 @@ def _checked_matrix(
 
 
 def _checked_weights(weights: np.ndarray, c: int) -> np.ndarray:
+  """Weights as an array [c]; raises if there are not c, or one is negative or not finite."""
   weights = np.asarray(weights, np.float64)
   if weights.shape != (c,):
     raise ValueError(f'weights have shape {weights.shape}, but the codes have {c} bits; '
@@ -161,6 +166,7 @@ def _checked_weights(weights: np.ndarray, c: int) -> np.ndarray:
 
 
 def _check_equal_columns(what: str, query: np.ndarray, database: np.ndarray) -> None:
+  """Raises if queries and database have different numbers of columns."""
   if query.shape[1] != database.shape[1]:
     raise ValueError(f'query {what} have {query.shape[1]} columns and database {what} '
                      f'{database.shape[1]}; both need the same number.')
@@ -171,11 +177,8 @@ def _relevant_rows(query_labels: np.ndarray, database_labels: np.ndarray) -> np.
   query_labels = _checked_labels('query', query_labels)
   database_labels = _checked_labels('database', database_labels)
   _check_equal_columns('labels', query_labels, database_labels)
-  query_sets, query_set_of = hamming.distinct(query_labels)
-  label_sets, label_set_of = hamming.distinct(database_labels)
-  rows = np.bincount(label_set_of)
-  relevant = [rows @ hamming.overlapping(label_sets, query_set) for query_set in query_sets]
-  return np.array(relevant)[query_set_of]
+  queries, database = distinct.number_rows(query_labels), distinct.number_rows(database_labels)
+  return distinct.count_overlapping(queries, database)[queries.of_row]
 
 
 def _mean_scores(
@@ -202,17 +205,17 @@ def _ranked(
   """Ranks the database for all queries, a block of their distinct codes at a time.
 
   Yields:
-    Of each pair [E] of a code in the block and a label set of queries that have it: how
-    many queries it stands for; AP in database order; all rows and relevant rows at each
-    level of distance, [E, m].
+    Four arrays that describe each pair of a code in the block and a label set of queries that
+    have it: the number of queries that it stands for, [E]; AP in database order, [E]; the
+    numbers of all rows and of relevant rows at each level of distance, [E, m].
   """
   code_of, label_set_of, count = hamming.entries(queries)
   bounds = np.searchsorted(code_of, np.arange(len(queries.codes) + 1))
-  found = np.arange(1.0, len(database.code_of) + 1)
+  hits = np.arange(1.0, len(database.code_of) + 1)
 
   @functools.lru_cache(max(1, _KEPT // len(database.code_of)))
   def relevant(label_set):
-    sets = hamming.overlapping(database.label_sets, queries.label_sets[label_set])
+    sets = distinct.overlapping(database.label_sets, queries.label_sets[label_set])
     return sets.take(database.label_set_of)  # [n]
 
   def rank(code):
@@ -221,16 +224,17 @@ def _ranked(
     entries = []
     for label_set in label_set_of[bounds[code]:bounds[code + 1]]:
       ranks = np.flatnonzero(relevant(label_set).take(order)) + 1
-      ap = ties.ratio((found[:ranks.size] / ranks).sum(), ranks.size)
-      entries.append((ap, ends, np.searchsorted(ranks, ends, 'right')))
+      ap = ties.ratio((hits[:ranks.size] / ranks).sum(), ranks.size)
+      entries.append((ap, ends, np.searchsorted(ranks, ends, 'right')))  # all and relevant rows
     return entries
 
   # Weighted distances have other levels for each code, so their blocks are single codes.
   step = _BLOCK // (c + 1) + 1 if sums is None else 1
-  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # NumPy sorts and takes without the GIL
+  # Threads help, since NumPy sorts and takes without the GIL.
+  with futures.ThreadPoolExecutor(cores.usable()) as pool:
     for start in range(0, len(queries.codes), step):
       codes = range(start, min(start + step, len(queries.codes)))
       entries = itertools.chain.from_iterable(pool.map(rank, codes))
-      ap, ends, hits = map(np.array, zip(*entries, strict=True))
+      ap, rows, relevant_rows = map(np.array, zip(*entries, strict=True))
       yield (count[bounds[codes.start]:bounds[codes.stop]], ap,
-             np.diff(ends, axis=1, prepend=0), np.diff(hits, axis=1, prepend=0))
+             np.diff(rows, axis=1, prepend=0), np.diff(relevant_rows, axis=1, prepend=0))

@@ -1,6 +1,7 @@
-"""The registries: deep methods are made with (config, labels), shallow ones with (config)."""
+"""The registry of methods; a method's facts are in its own file."""
 
 from mah_jax.methods import adsh
+from mah_jax.methods import base
 from mah_jax.methods import classifier
 from mah_jax.methods import cosdish
 from mah_jax.methods import daph
@@ -13,20 +14,18 @@ from mah_jax.methods import lsh
 from mah_jax.methods import mah
 from mah_jax.methods import sdh
 
-DEEP = {
-    'mah': mah.make,
-    'adsh': adsh.make,
-    'dpsh': dpsh.make,
-    'drsch': drsch.make,
-    'classifier': classifier.make,
-    'daph': daph.make,
-}
-
-SHALLOW = {
-    'lsh': lambda config: lsh.make(center=config.center),
-    'itq': lambda config: itq.make(),
-    'sdh': lambda config: sdh.make(anchors=config.anchors, sigma=config.sigma),
-    'ksh': lambda config: ksh.make(anchors=config.anchors, labelled=config.labelled),
-    'lfh': lambda config: lfh.make(columns=config.columns),
-    'cosdish': lambda config: cosdish.make(columns=config.columns),
+DEFAULT = 'mah'
+METHODS: dict[str, base.Spec] = {
+    'mah': mah.SPEC,
+    'adsh': adsh.SPEC,
+    'dpsh': dpsh.SPEC,
+    'drsch': drsch.SPEC,
+    'daph': daph.SPEC,
+    'classifier': classifier.SPEC,
+    'lsh': lsh.SPEC,
+    'itq': itq.SPEC,
+    'sdh': sdh.SPEC,
+    'ksh': ksh.SPEC,
+    'lfh': lfh.SPEC,
+    'cosdish': cosdish.SPEC,
 }

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-import numpy as np
-
-from mah_jax import config as config_lib
 from mah_jax.methods import base
 from mah_jax.methods import mah
 
 
-def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
-  """Makes ADSH for a database with 0/1 labels [n, L]."""
-  return mah.make(dataclasses.replace(config, head_weights=(1.0,)), labels)
+def make(options: mah.HeadOptions, task: base.Task) -> base.DeepMethod:
+  """Makes ADSH."""
+  return mah.make(mah.Options(**dataclasses.asdict(options), head_weights=(1.0,)), task)
+
+
+SPEC = base.Spec(make, mah.HeadOptions, one_length=True)

@@ -1,7 +1,8 @@
-"""What a hashing method is to the rest of the program."""
+"""What a hashing method is to the rest of the program: a Spec, and what its `make` returns."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 from typing import NamedTuple
@@ -9,54 +10,69 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from mah_jax import options as options_lib
+
 Codes = tuple[jax.Array, ...]  # one [rows, c] for each of code_lengths
 
 
-def same(outputs: Any) -> Any:
-  """Of networks whose outputs are the embeddings, in the order of code_lengths."""
-  return outputs
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+  """The options of a method that has none."""
 
 
-class Method(NamedTuple):
-  """Any of the methods as a run sees it.
+class Spec(NamedTuple):
+  """What the program knows about a method before it makes one.
 
-  reads: 'images' or 'features', what `x` is: row numbers of images [rows], or features [rows, D].
-  fit: (x of the database, labels [n, L] 0/1, seed) -> (state, seconds that fitting took).
-  encode: (state, x) -> codes of points as if never seen, as queries, Eq. 14.
-  encode_database: likewise, for those that are searched.
-  database_codes: (state) -> codes that were solved for, of the database, or None where a method
-    has a function only and the database must be encoded.
-  bit_weights: (state) -> weight of each bit in a weighted ranking, ([c], ...), or None.
+  make: (options, Task) -> DeepMethod, or (options) -> ShallowMethod.
+  options: frozen dataclass of the method's own options, see options.py.
+  trains_network: whether `make` returns a DeepMethod.
+  one_length: whether a network of it has one code length.
+  truncates: whether its shorter codes are parts of its longest.
+  check: (options, code_lengths) -> None, raises UsageError for those that do not fit together.
   """
-  reads: str
-  fit: Callable[..., tuple[Any, float]]
-  encode: Callable[[Any, np.ndarray], Codes]
-  encode_database: Callable[[Any, np.ndarray], Codes]
-  database_codes: Callable[[Any], Codes | None]
-  bit_weights: Callable[[Any], tuple[np.ndarray, ...] | None]
+  make: Callable[..., DeepMethod | ShallowMethod]
+  options: type = NoOptions
+  trains_network: bool = True
+  one_length: bool = False
+  truncates: bool = False
+  check: Callable[[Any, tuple[int, ...]], None] = lambda options, code_lengths: None
+
+
+class Task(NamedTuple):
+  """What a deep method is made for.
+
+  labels: of the database, 0/1, [n, L]; n = 0 makes a method that only encodes.
+  code_lengths: bits of each code, ascending.
+  num_sampled: m, rows of the database that a round trains on.
+  seed: of everything random.
+  """
+  labels: np.ndarray
+  code_lengths: tuple[int, ...]
+  num_sampled: int
+  seed: int
 
 
 class ShallowMethod(NamedTuple):
-  """What methods on fixed features differ in, one code length c at a time; see shallow.py.
+  """What methods on fixed features differ in, one code length c at a time; see train/shallow.py.
 
-  fit: (features [n, D] float32, labels [n, L] 0/1, c, key) -> a NamedTuple of arrays: what was
-    learned.
-  encode: (learned, features [b, D]) -> codes of points never seen, [b, c] int8.
-  learned: (learned) -> codes that the method solved for, of the rows it was given, [n, c] int8,
-    or None where it has a function only.
+  fit: (features [n, D] float32, labels [n, L] 0/1, c, key) -> a NamedTuple of arrays, the state.
+  encode: (state, features [b, D]) -> codes of points never seen, [b, c] int8; b is a block of
+    rows, small enough for the device.
+  learned: (state) -> the codes that `fit` solved for, of the rows it was given, [n, c] int8, or
+    None where it finds a hash function only.
   """
   fit: Callable[..., Any]
   encode: Callable[[Any, jax.Array], jax.Array]
-  learned: Callable[[Any], jax.Array | None]
+  learned: Callable[[Any], jax.Array | None] = lambda state: None
 
 
 class Seen(NamedTuple):
   """What a loss sees of a training step beside the outputs of its device's own images.
 
-  position: place of each own image among the sampled rows, [b].
+  position: position of each own image among the sampled rows, [b].
   memory: last outputs of all sampled rows, this step's among them, ([m, w], ...), constant.
   batch: outputs of the images of all devices, ([B, w], ...); gradients flow through them.
-  batch_position: their places among the sampled rows, [B].
+  batch_position: their positions among the sampled rows, [B].
   batch_valid: 1, or 0 for a repeated row that must not count, [B].
   step: training steps made before this one.
   """
@@ -66,6 +82,57 @@ class Seen(NamedTuple):
   batch_position: jax.Array
   batch_valid: jax.Array
   step: jax.Array
+
+
+class CodeUpdate(NamedTuple):
+  """How and when a method changes its codes.
+
+  solve: (codes, outputs ([m, w], ...), sampled rows [m], over_rows) -> codes.
+    `over_rows(function, rows, rest)` applies function(rows, *rest) to parts of the rows on
+    all devices.
+  every: 'round' or 'epoch', after which codes change.
+  embeddings: 'training' takes the outputs as the last epoch's steps saw them, 'fresh' computes
+    them anew.
+  hold_rounds: rounds at the start in which codes stay as they are.
+  """
+  solve: Callable[..., Codes]
+  every: str
+  embeddings: str
+  hold_rounds: int
+
+  def due(self, round_: int, is_last_epoch: bool) -> bool:
+    """Whether codes change after an epoch of a round, which counts from 0."""
+    return (self.every == 'epoch' or is_last_epoch) and round_ >= self.hold_rounds
+
+  def count(self, num_epochs: int, epochs_per_round: int) -> int:
+    """How often codes have changed after so many epochs."""
+    epochs = (divmod(epoch, epochs_per_round) for epoch in range(num_epochs))
+    return sum(self.due(r, t == epochs_per_round - 1) for r, t in epochs)
+
+
+@dataclasses.dataclass(frozen=True)
+class CodeOptions:
+  """The options of methods that solve for codes beside the network."""
+  hold_codes_rounds: int = options_lib.option(
+      0, 'Rounds at the start in which the codes B stay as they are.', least=0)
+  code_update: str = options_lib.option(
+      'round', 'When B is updated: after each round (authors) or after each epoch (Algorithm 1).',
+      choices=('round', 'epoch'))
+  code_embeddings: str = options_lib.option(
+      'training', 'Outputs H in the update of B: as seen while training (authors) or computed '
+      'afresh (paper).', choices=('training', 'fresh'))
+
+  def __post_init__(self):
+    options_lib.check(self)
+
+  def update(self, solve: Callable[..., Codes]) -> CodeUpdate:
+    """The update that these options describe."""
+    return CodeUpdate(solve, self.code_update, self.code_embeddings, self.hold_codes_rounds)
+
+
+def identity(outputs: Any) -> Any:
+  """The outputs themselves, for networks whose outputs are already the embeddings."""
+  return outputs
 
 
 class DeepMethod(NamedTuple):
@@ -78,11 +145,11 @@ class DeepMethod(NamedTuple):
     is computed before each epoch, so that a step's cost does not grow with n.
   loss: (outputs, targets, Seen) -> loss per image [b] and its named terms {name: [b]}.
   init_codes: () -> codes before training, whatever the method solves for beside the network.
-  update_codes: (codes, memory ([m, w], ...), sampled rows [m], over_rows) -> codes.
-    `over_rows(function, rows, rest)` applies function(rows, *rest) to parts of the rows on
-    all devices. None where codes never change.
+  update: how and when codes change, or None where they never do.
   learned: (codes) -> the database's, ([n, c] int8, ...), or None where it must be encoded.
   query_embeddings, database_embeddings: (outputs) -> what the signs are taken of, ([b, c], ...).
+  nearest: whether an image gets the database code that agrees most with its embedding, in the
+    place of the embedding's signs.
   bit_weights: (outputs) -> weight of each bit, ([c], ...), or None.
   resamples: whether each round draws new rows; else the first draw stays the training set.
   batch_groups: number of each database row's group [n], to be spread evenly over the batches of
@@ -93,10 +160,11 @@ class DeepMethod(NamedTuple):
   targets: Callable[..., Any]
   loss: Callable[..., tuple[jax.Array, dict[str, jax.Array]]]
   init_codes: Callable[[], Codes] = tuple
-  update_codes: Callable[..., Codes] | None = None
+  update: CodeUpdate | None = None
   learned: Callable[[Codes], Codes | None] = lambda codes: None
-  query_embeddings: Callable[[Any], Codes] = same
-  database_embeddings: Callable[[Any], Codes] = same
+  query_embeddings: Callable[[Any], Codes] = identity
+  database_embeddings: Callable[[Any], Codes] = identity
+  nearest: bool = False
   bit_weights: Callable[[Any], tuple[np.ndarray, ...] | None] = lambda outputs: None
   resamples: bool = False
   batch_groups: np.ndarray | None = None

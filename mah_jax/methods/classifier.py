@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mah_jax import config as config_lib
-from mah_jax import discrete
+from mah_jax import codebook
 from mah_jax.methods import base
 from mah_jax.models import heads
 
 
-def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
-  """Makes a classifier for a database with 0/1 labels [n, L].
+def make(options: base.NoOptions, task: base.Task) -> base.DeepMethod:
+  """Makes a classifier.
 
-  An image gets the codeword of its likeliest class, in every length. The database's learned codes
-  are those of its true labels, as methods that solve for them come close to.
+  An image gets the codeword of its likeliest class, in every length. The database's codes are
+  those of its true labels, which methods that solve for codes come close to.
   """
+  del options
+  labels = task.labels
   num_labels = labels.shape[1]
-  books = discrete.codebook(num_labels, config.code_lengths, config.seed)
+
+  @functools.cache  # a restored run asks for codewords only when it encodes
+  def books():
+    return codebook.codebook(num_labels, task.code_lengths, task.seed)
 
   def network(make_backbone):
     return heads.HashNetwork(make_backbone(), heads.LinearHead(num_labels))
@@ -36,14 +42,14 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
     return entropy, {'cross_entropy': entropy}
 
   def init_codes():
-    return tuple(discrete.codes_from_labels(labels, words) for words in books)
+    return tuple(codebook.codes_from_labels(labels, words) for words in books())
 
   def embeddings(outputs):
     likeliest = np.argmax(outputs[0], axis=1)
-    return tuple(words[likeliest] for words in books)
+    return tuple(words[likeliest] for words in books())
 
   return base.DeepMethod(
-      network, targets, loss, init_codes, learned=lambda codes: codes,
+      network, targets, loss, init_codes, learned=base.identity,
       query_embeddings=embeddings, database_embeddings=embeddings, resamples=True)
 
 
@@ -51,3 +57,6 @@ def cross_entropy(logits: jax.Array, wanted: jax.Array) -> jax.Array:
   """Cross entropy of each row with the wanted shares of its labels. [b, L], [b, L] -> [b]."""
   chex.assert_equal_shape([logits, wanted])
   return -jnp.sum(wanted * jax.nn.log_softmax(logits), axis=1)
+
+
+SPEC = base.Spec(make)

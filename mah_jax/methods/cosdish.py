@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mah_jax import errors
 from mah_jax import similarity
 from mah_jax.methods import base
 from mah_jax.methods import linear
@@ -15,38 +14,38 @@ from mah_jax.methods import scaling
 
 TIE = 1e-5  # a vote closer to 0 than this leaves the old bit, as in the reference
 
+Options = linear.ColumnOptions
 
-def make(*, columns: int = 0, iterations: int = 10, alternations: int = 3,
+
+def make(options: Options, *, iterations: int = 10, alternations: int = 3,
          ridge: float = 1.0) -> base.ShallowMethod:
   """Makes COSDISH: codes with BB' close to cS, by a few columns of S at a time.
 
   S is 1 for similar rows and -r for others, and sums to zero over the sampled columns.
 
   Args:
-    columns: rows sampled per iteration, |Omega|; 0 is the reference's rule, c of them.
+    options: how many rows are sampled per iteration, |Omega|; the reference samples c of them.
     iterations: samples drawn, T_sto.
     alternations: updates of the sampled rows and of all others per sample, T_alt.
-    ridge: of the regression from standardised features to codes, for points never seen.
+    ridge: weight of |W|^2 in the regression from standardised features to codes, which encodes
+      points never seen.
   """
 
   def fit(features, labels, c, key):
     chex.assert_equal(len(features), len(labels))
-    codes = learn(labels, c, key, columns=columns or c, iterations=iterations,
-                  alternations=alternations)
+    codes = learn(labels, c, key, columns=options.sample_size(c, len(labels)),
+                  iterations=iterations, alternations=alternations)
     scale = scaling.standardize(features)
-    projection = linear.ridge(scale, features, codes, ridge, linear.gram(scale, features))
+    projection = linear.regress(scale, features, codes, ridge, linear.gram(scale, features))
     return linear.State(scale, projection, jnp.asarray(codes))
 
-  return base.ShallowMethod(fit, linear.encode, learned=lambda state: state.codes)
+  return base.ShallowMethod(fit, linear.encode, linear.learned)
 
 
 def learn(labels: np.ndarray, c: int, key: jax.Array, *, columns: int, iterations: int,
           alternations: int) -> np.ndarray:
   """Codes [n, c] int8 of rows with 0/1 labels [n, L], from a random start; all in NumPy."""
   n = len(labels)
-  if not 0 < columns < n:
-    raise errors.UsageError(
-        f'COSDISH cannot sample {columns} of {n} rows; give columns from 1 to {n - 1}.')
   groups = similarity.group_rows(labels)
   start_key, sample_key = jax.random.split(key)
   codes = np.asarray(jax.random.rademacher(start_key, (n, c), jnp.int8))
@@ -65,21 +64,22 @@ def alternate(codes: np.ndarray, sampled: np.ndarray, groups: similarity.Groups)
   They are taken in float64, in which a tie is not mistaken for a vote.
 
   Args:
-    codes: in {-1, +1}, [n, c] int8.
+    codes: the codes so far, in {-1, +1}, [n, c] int8.
     sampled: row numbers, [m].
     groups: label sets of the n rows.
 
   Returns:
     The new codes, [n, c] int8.
   """
-  of_row, g = groups.of_row, len(groups.related)
+  of_row, sets = groups.of_row, groups.sets
   chex.assert_equal(len(of_row), len(codes))
   r = similarity.dissimilar_value(groups, sampled, 'balanced')
-  to_sets = np.where(groups.related[of_row[sampled]], 1.0, -r)  # S' of each label set, [m, g]
+  similar = similarity.share_label(sets[of_row[sampled]], sets)
+  to_sets = np.where(similar, 1.0, -r)  # S' of each label set, [m, g]
 
   rest = codes.astype(np.float64)
   rest[sampled] = 0.0  # B_Gamma
-  sums = np.stack([np.bincount(of_row, bit, g) for bit in rest.T], axis=1)  # [g, c]
+  sums = np.stack([np.bincount(of_row, bit, len(sets)) for bit in rest.T], axis=1)  # [g, c]
   chosen = solve_sampled(to_sets[:, of_row[sampled]], to_sets @ sums, rest.T @ rest)  # [m, c]
 
   votes = to_sets.T @ chosen  # S B_Omega of each label set, [g, c]
@@ -90,7 +90,7 @@ def alternate(codes: np.ndarray, sampled: np.ndarray, groups: similarity.Groups)
 
 
 def solve_sampled(within: np.ndarray, pull: np.ndarray, gram: np.ndarray) -> np.ndarray:
-  """Codes of the sampled rows, bit after bit, each against what those before it left of cS.
+  """Codes of the sampled rows, bit after bit, each fitted to the part of cS still unexplained.
 
   Args:
     within: S among the sampled rows, [m, m].
@@ -125,7 +125,7 @@ def bit_problem(done: np.ndarray, within: np.ndarray, pull: np.ndarray,
   return quadratic, -2.0 * (c * pull[:, k] - done @ gram[:k, k])
 
 
-def solve_bit(quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
+def solve_bit(quadratic: np.ndarray, slope: np.ndarray) -> np.ndarray:
   """Nearly minimises b'Qb + b'p over b in {-1, +1}^m with floor(m / 2) bits +1.
 
   With b = 2x - 1 and one more x that is always 1, this is 4 x'Fx + constant, F as below, with
@@ -139,14 +139,14 @@ def solve_bit(quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
 
   Args:
     quadratic: Q, symmetric with zero diagonal, [m, m].
-    linear: p, [m].
+    slope: p, [m].
 
   Returns:
-    b, [m]; of equally near points the first ones are taken.
+    b, [m]; where points are equally near, the first ones are taken.
   """
-  m = len(linear)
+  m = len(slope)
   chex.assert_shape(quadratic, (m, m))
-  f = np.column_stack([quadratic, linear / 4.0 - quadratic.sum(axis=1) / 2.0])  # [m, m + 1]
+  f = np.column_stack([quadratic, slope / 4.0 - quadratic.sum(axis=1) / 2.0])  # [m, m + 1]
   # Whole numbers add up exactly, so that no rounding error breaks a tie.
   f = np.rint(f * (2.0**36 / (np.abs(f).max() or 1.0)))
   distance = f.copy()
@@ -156,3 +156,6 @@ def solve_bit(quadratic: np.ndarray, linear: np.ndarray) -> np.ndarray:
   np.put_along_axis(x, nearest, 1.0, axis=0)
   cost = np.sum(x * (f[:, :m] @ x + 2.0 * f[:, m:]), axis=0)  # x'Fx, [m + 1]
   return 2.0 * x[:, np.argmin(cost)] - 1.0
+
+
+SPEC = base.Spec(make, Options, trains_network=False)

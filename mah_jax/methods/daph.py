@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import chex
@@ -9,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mah_jax import config as config_lib
 from mah_jax import discrete
 from mah_jax import losses
+from mah_jax import options as options_lib
 from mah_jax import similarity
 from mah_jax.methods import base
 from mah_jax.models import heads
@@ -19,20 +20,35 @@ from mah_jax.models import heads
 TURNS = (('backbone', 'heads'), ('database_backbone', 'database_heads'))
 
 
+@dataclasses.dataclass(frozen=True)
+class Options(base.CodeOptions):
+  """The options of DAPH."""
+  towers: str = options_lib.option(
+      'asymmetric', 'asymmetric encodes queries by one network and the database by the other, '
+      'symmetric both by the latter.', choices=('asymmetric', 'symmetric'),
+      may_change=options_lib.EVALUATION)
+  quantization: float = options_lib.option(
+      10.0, 'Weight of the distance from outputs to codes (alpha).', least=0)
+  agreement: float = options_lib.option(
+      1.0, 'Weight of the distance between the two codes (gamma); from --quantization on, codes '
+      'never change.', least=0)
+  independence: float = options_lib.option(
+      0.01, 'Weight of the correlation between bits (lambda).', least=0)
+  balance: float = options_lib.option(0.1, 'Weight of the unevenness of bits (beta).', least=0)
+
+
 class Targets(NamedTuple):
   """What the loss of one tower needs of the training rows.
 
-  of_row: label set of each training row, [m].
-  related: whether two label sets share a label, [g, g].
-  codes: of the tower whose turn it is, [m, c].
+  labels: 0/1, [m, L].
+  codes: the codes of the tower whose turn it is, [m, c].
   """
-  of_row: jax.Array
-  related: jax.Array
+  labels: jax.Array
   codes: jax.Array
 
 
-def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
-  """Makes DAPH for a database with 0/1 labels [n, L]; it trains on the first sample of m rows.
+def make(options: Options, task: base.Task) -> base.DeepMethod:
+  """Makes DAPH, which trains on the first sample of m rows.
 
   With outputs u and z of the towers for the same row and their codes b and h, it minimises
 
@@ -45,59 +61,56 @@ def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
   both do: j runs over all rows, i and the sums of the last two terms over the batch. Since
   |z| < 1, h keeps its random signs where gamma >= alpha.
   """
-  n = len(labels)
-  groups = similarity.group_rows(labels)
-  c, = config.code_lengths
+  c, = task.code_lengths
 
   def network(make_backbone):
     return heads.Towers(make_backbone(), heads.FlatHeads((c,)),
                         make_backbone(), heads.FlatHeads((c,)))
 
   def init_codes():
-    rng = np.random.default_rng(config.seed)
-    shape = config.sample_size(n), c
+    rng = np.random.default_rng(task.seed)
+    shape = task.num_sampled, c
     return tuple(rng.choice(np.array([-1, 1], np.int8), shape) for _ in TURNS)
 
   def targets(codes, sampled, epoch):
     turn = epoch % len(TURNS)
-    own = jnp.asarray(codes[turn], jnp.float32)  # a copy: the step uses up those of its state
+    moving = jnp.asarray(codes[turn], jnp.float32)  # a copy: the step uses up those of its state
     # As a key, the turn is known when the step is compiled, and no gradient is computed of the
     # tower that rests.
-    return {turn: Targets(groups.of_row[sampled], groups.related, own)}
+    return {turn: Targets(task.labels[sampled].astype(np.float32), moving)}
 
   def loss(outputs, targets, seen):
-    (turn, own), = targets.items()
+    (turn, (labels, codes)), = targets.items()
     moving, resting = outputs[turn], seen.memory[1 - turn]  # [b, c], [m, c]
-    similar = similarity.share_label(
-        own.related, own.of_row[seen.position], own.of_row)  # [b, m]
+    similar = similarity.share_label(labels[seen.position], labels)  # [b, m]
     correlation, mean = batch_moments(seen.batch[turn], seen.batch_valid)
     terms = {
         'likelihood': losses.pair_loss(moving, resting, similar),
-        'quantization': config.quantization / len(resting) * losses.quantization_loss(
-            moving, own.codes[seen.position]),
-        'independence': config.independence * jnp.sum((correlation - jnp.eye(c)) ** 2),
-        'balance': config.balance * jnp.sum(mean**2)}
+        'quantization': options.quantization / len(resting) * losses.quantization_loss(
+            moving, codes[seen.position]),
+        'independence': options.independence * jnp.sum((correlation - jnp.eye(c)) ** 2),
+        'balance': options.balance * jnp.sum(mean**2)}
     terms = {name: jnp.broadcast_to(term, len(moving)) for name, term in terms.items()}
     return sum(terms.values()), terms
 
-  def update_codes(codes, memory, sampled, over_rows):
+  def solve(codes, memory, sampled, over_rows):
     del sampled
     (_, h), (u, z) = codes, memory
-    weights = config.quantization, config.agreement
+    weights = options.quantization, options.agreement
     b = over_rows(nearest_codes, (u, h), weights)
     return b, over_rows(nearest_codes, (z, b), weights)
 
-  queries = _of_database if config.towers == 'symmetric' else _of_queries
+  queries = _database_tower if options.towers == 'symmetric' else _query_tower
   return base.DeepMethod(
-      network, targets, loss, init_codes, update_codes, query_embeddings=queries,
-      database_embeddings=_of_database, turns=TURNS)
+      network, targets, loss, init_codes, options.update(solve), query_embeddings=queries,
+      database_embeddings=_database_tower, turns=TURNS)
 
 
-def _of_queries(outputs):
+def _query_tower(outputs):
   return outputs[:1]
 
 
-def _of_database(outputs):
+def _database_tower(outputs):
   return outputs[1:]
 
 
@@ -114,3 +127,6 @@ def nearest_codes(rows: tuple[jax.Array, jax.Array], quantization: float,
   outputs, others = rows
   chex.assert_equal_shape([outputs, others])
   return discrete.sign(quantization * outputs + agreement * others).astype(jnp.int8)
+
+
+SPEC = base.Spec(make, Options, one_length=True)

@@ -6,15 +6,16 @@ Similarity Learning for Image Retrieval and Person Re-Identification", 2015.
 
 from __future__ import annotations
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mah_jax import config as config_lib
+from mah_jax import options as options_lib
 from mah_jax import similarity
 from mah_jax.methods import base
-from mah_jax.models import drsch
 from mah_jax.models import heads
 
 # As in the authors' release, unless said otherwise.
@@ -26,40 +27,49 @@ SIMILAR, DISSIMILAR = 1.0, 1e-3  # W_ij of the Laplacian
 ANCHORS = 16            # whose triplets are in memory at once; ours
 
 
-def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
-  """Makes DRSCH for a database with 0/1 labels [n, L]: one network for all code lengths."""
-  groups = similarity.group_rows(labels)
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """The options of DRSCH."""
+  margin: float = options_lib.option(
+      5.0, 'By how much a dissimilar image must be farther than a similar one.', least=0)
+  laplacian: float = options_lib.option(1e-3, 'Weight of the Laplacian term.', least=0)
+
+  def __post_init__(self):
+    options_lib.check(self)
+
+
+def make(options: Options, task: base.Task) -> base.DeepMethod:
+  """Makes DRSCH: one network for all code lengths."""
 
   def network(make_backbone):
-    return heads.HashNetwork(make_backbone(), drsch.WeightedBits(config.code_lengths[-1]))
+    return heads.HashNetwork(make_backbone(), heads.WeightedBits(task.code_lengths[-1]))
 
   def targets(codes, sampled, epoch):
     del codes, epoch
-    return groups.of_row[sampled], groups.related
+    return task.labels[sampled].astype(np.float32)  # [m, L]
 
-  def loss(outputs, targets, seen):
-    set_of, related = targets
+  def loss(outputs, labels, seen):
     distance = pairwise_distance(relax(*outputs, seen.step), relax(*seen.batch, seen.step))
     similar = similarity.share_label(
-        related, set_of[seen.position], set_of[seen.batch_position])  # [b, B]
-    # An image is no pair of itself; a repeated row has the place of the one it repeats.
+        labels[seen.position], labels[seen.batch_position])  # [b, B]
+    # An image is no pair of itself; a repeated row has the position of the one it repeats.
     other = seen.batch_valid * (seen.position[:, None] != seen.batch_position)
-    margin = config.margin + MARGIN_GROWTH * (seen.step // PERIOD)
+    margin = options.margin + MARGIN_GROWTH * (seen.step // PERIOD)
     triplet = triplet_loss(distance, other * similar, other * ~similar, margin)
-    laplacian = config.laplacian * laplacian_loss(distance, similar, seen.batch_valid)
+    laplacian = options.laplacian * laplacian_loss(distance, similar, seen.batch_valid)
     return triplet + laplacian, {'triplet': triplet, 'laplacian': laplacian}
 
   def embeddings(outputs):
     x, weights = map(np.asarray, outputs)
-    return tuple(x[:, heaviest(weights[0], c)] for c in config.code_lengths)
+    return tuple(x[:, heaviest(weights[0], c)] for c in task.code_lengths)
 
   def bit_weights(outputs):
     weights = np.asarray(outputs[1])[0]
-    return tuple(weights[heaviest(weights, c)] ** 2 for c in config.code_lengths)
+    return tuple(weights[heaviest(weights, c)] ** 2 for c in task.code_lengths)
 
   return base.DeepMethod(network, targets, loss, query_embeddings=embeddings,
                          database_embeddings=embeddings, bit_weights=bit_weights,
-                         batch_groups=groups.of_row)
+                         batch_groups=similarity.group_rows(task.labels).of_row)
 
 
 def relax(x: jax.Array, weights: jax.Array, step: jax.Array | int) -> jax.Array:
@@ -125,3 +135,6 @@ def laplacian_loss(distance: jax.Array, similar: jax.Array, valid: jax.Array) ->
 def heaviest(weights: np.ndarray, c: int) -> np.ndarray:
   """Numbers of the c bits of largest |w|, largest first, ties in their order: [q] -> [c]."""
   return np.argsort(-np.abs(weights), kind='stable')[:c]
+
+
+SPEC = base.Spec(make, Options, truncates=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -9,18 +10,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from mah_jax import errors
+from mah_jax import options as options_lib
 from mah_jax.methods import scaling
 
-ROUNDING = 1e-6  # what float32 leaves of the squared distance of equal unit rows, at most
+ROUNDING = 1e-6  # the squared distance of equal unit rows is at most this in float32
 
 Array = jax.Array | np.ndarray
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """The options of methods with an anchor kernel."""
+  anchors: int = options_lib.option(1000, 'Rows that the kernel compares with.', least=1)
+
+  def __post_init__(self):
+    options_lib.check(self)
+
+
 class Anchors(NamedTuple):
-  """What the kernel compares with.
+  """The rows that the kernel compares with.
 
   points: rows of length 1, [a, D] float32.
-  width: divides the squared distance, float32: sigma^2 in SDH, sigma in KSH.
+  width: the number that divides the squared distance, float32: sigma^2 in SDH, sigma in KSH.
   """
   points: jax.Array
   width: jax.Array
@@ -34,11 +45,11 @@ def draw(features: Array, count: int, key: jax.Array) -> jax.Array:
 
 
 def make(points: jax.Array, width: float) -> Anchors:
-  """Anchors with points [a, D], if the width is more than the rounding of a distance."""
+  """Anchors with points [a, D]; refuses a width that is no more than a distance's rounding."""
   if width <= ROUNDING:
     raise errors.InputError(f'A kernel of width {float(width):.1e} tells no rows apart, as '
-                            'they equal the anchors or sigma is too small; use fewer anchors, '
-                            'other features or a larger sigma.')
+                            'they equal the anchors or the width is too small; use fewer '
+                            '--anchors, other features or, for sdh, a larger --sigma.')
   return Anchors(points, jnp.float32(width))
 
 
@@ -64,8 +75,7 @@ def apply(anchors: Anchors, features: Array) -> jax.Array:
 
 def mean(anchors: Anchors, features: Array) -> jax.Array:
   """Mean of `rbf` over rows, a block at a time, [n, D] -> [a]."""
-  total = sum(np.asarray(rbf(anchors, rows).sum(axis=0), np.float64)
-              for rows in scaling.blocks(features))
+  total = scaling.sum_over_blocks(lambda rows: rbf(anchors, rows).sum(axis=0), features)
   return jnp.asarray(total / len(features), jnp.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -12,19 +13,26 @@ import numpy as np
 
 from mah_jax import discrete
 from mah_jax import errors
+from mah_jax import options as options_lib
 from mah_jax import similarity
 from mah_jax.methods import base
 from mah_jax.methods import kernel
-from mah_jax.methods import scaling
+from mah_jax.methods import linear
 
-RIDGE = 1e-6      # of K'K, which is nearly singular, in units of its mean eigenvalue
-STEPS = 500       # of a refinement at most
-DOUBLINGS = 50    # of the Lipschitz constant in one step at most
+RIDGE = 1e-6      # added to K'K, which is nearly singular, in units of its mean eigenvalue
+STEPS = 500       # a refinement makes at most so many
+DOUBLINGS = 50    # a step doubles the Lipschitz constant at most so often
 TOLERANCE = 1e-2  # change of the smooth cost, per labelled row, that ends a refinement
 
 
+@dataclasses.dataclass(frozen=True)
+class Options(kernel.Options):
+  """The options of KSH; its authors' demo has 300 anchors."""
+  labelled: int = options_lib.option(2000, 'Rows whose pairs are compared.', least=1)
+
+
 class State(NamedTuple):
-  """What was learned.
+  """The hash function.
 
   anchors: drawn training rows, [a, D], and the width of the kernel.
   mean: mean of the kernel over all training rows, [a].
@@ -36,53 +44,48 @@ class State(NamedTuple):
 
 
 class Residual(NamedTuple):
-  """R, what the bits found so far leave of c S, by label sets: no matrix of all pairs.
+  """R = c S - sum_k b_k b_k' over the bits b_k learned so far, without a matrix of all pairs.
 
-  of_row: label set of each row, [l].
+  of_row: number of each row's label set, [l].
   sets: c S of two label sets, [g, g].
-  bits: of each row as far as they are found, then 0, [l, c].
+  bits: the bits of each row, 0 where they are not yet learned, [l, c].
   """
   of_row: jax.Array
   sets: jax.Array
   bits: jax.Array
 
 
-def make(*, anchors: int = 1000, labelled: int = 2000) -> base.ShallowMethod:
+def make(options: Options) -> base.ShallowMethod:
   """Makes KSH: bits b = sgn(K a), one after the other, with BB' / c near S in {-1, +1}.
 
-  Args:
-    anchors: training rows that the kernel compares with; the KSH authors' demo has 300.
-    labelled: rows whose pairs are compared, drawn among those that have a label.
+  The rows whose pairs are compared are drawn among the rows that have a label.
   """
 
   def fit(features, labels, c, key):
     known = np.flatnonzero(labels.any(axis=1))
     if not len(known):
       raise errors.InputError(f'KSH learns from labels, but none of {len(features)} rows has '
-                              'one; use a method without labels, such as itq.')
+                              'one; use a method without labels, such as --method=itq.')
     anchor_key, row_key = jax.random.split(key)
-    points = kernel.draw(features, anchors, anchor_key)
-    drawn = kernel.make(points, kernel.mean_square_distance(features, points))
-    mean = kernel.mean(drawn, features)
-    rows = np.sort(jax.random.permutation(row_key, known)[:labelled])  # [l]
-    k = kernel.apply(drawn, features[rows]) - mean
-    return State(drawn, mean, learn(k, similarity.group_rows(labels[rows]), c))
+    points = kernel.draw(features, options.anchors, anchor_key)
+    anchors = kernel.make(points, kernel.mean_square_distance(features, points))
+    mean = kernel.mean(anchors, features)
+    rows = np.sort(jax.random.permutation(row_key, known)[:options.labelled])  # [l]
+    k = kernel.apply(anchors, features[rows]) - mean
+    return State(anchors, mean, learn(k, similarity.group_rows(labels[rows]), c))
 
-  def encode(state, features):
-    return scaling.by_blocks(lambda rows: _encode(state, rows), features)
-
-  return base.ShallowMethod(fit, encode, learned=lambda state: None)
+  return base.ShallowMethod(fit, encode)
 
 
 @jax.jit
-def _encode(state: State, features: jax.Array) -> jax.Array:
+def encode(state: State, rows: jax.Array) -> jax.Array:
   """Codes of rows, [b, D] -> [b, c] int8."""
-  k = kernel.rbf(state.anchors, features) - state.mean  # [b, a]
-  return discrete.sign(_product(k, state.vectors)).astype(jnp.int8)
+  k = kernel.rbf(state.anchors, rows) - state.mean  # [b, a]
+  return discrete.to_codes(linear.product(k, state.vectors))
 
 
 def learn(k: jax.Array, groups: similarity.Groups, c: int) -> jax.Array:
-  """Finds c bits one by one, each fitting what the earlier ones left of c S.
+  """Learns c bits one by one, each fitted to the `Residual` that the earlier ones leave.
 
   Args:
     k: centred kernel of the labelled rows, [l, a].
@@ -93,13 +96,14 @@ def learn(k: jax.Array, groups: similarity.Groups, c: int) -> jax.Array:
     Weights of the anchors for each bit, [a, c].
   """
   chex.assert_equal(len(k), len(groups.of_row))
-  return _learn_bits(k, whitening(k), groups.of_row, groups.related, c=c)
+  related = similarity.share_label(groups.sets, groups.sets)  # [g, g], of few labelled rows
+  return _learn_bits(k, whitening(k), groups.of_row, related, c=c)
 
 
 def whitening(k: jax.Array) -> np.ndarray:
   """T such that the columns of K T are orthonormal, but for the ridge. [l, a] -> [a, a].
 
-  In float64 on the host, since K'K is beyond float32.
+  The host computes it in float64, since K'K is beyond float32.
   """
   k = np.asarray(k, np.float64)
   gram = k.T @ k
@@ -109,6 +113,7 @@ def whitening(k: jax.Array) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnames='c')
 def _learn_bits(k, whitener, of_row, related, *, c):
+  """`learn` with T [a, a] of `whitening` and with S by label sets, `related` [g, g] bool."""
   whole = Residual(of_row, jnp.where(related, c, -c).astype(k.dtype),
                    jnp.zeros((len(k), c), k.dtype))
 
@@ -122,28 +127,28 @@ def _learn_bits(k, whitener, of_row, related, *, c):
 
 def apply(residual: Residual, x: jax.Array) -> jax.Array:
   """R x, [l] -> [l]."""
-  by_set = _product(residual.sets, _set_sums(residual, x))  # [g]
-  return by_set[residual.of_row] - _product(residual.bits, _product(x, residual.bits))
+  by_set = linear.product(residual.sets, _set_sums(residual, x))  # [g]
+  return by_set[residual.of_row] - linear.product(residual.bits, linear.product(x, residual.bits))
 
 
 def spectral_start(k: jax.Array, whitener: jax.Array, residual: Residual) -> jax.Array:
-  """The vector [a] with the largest (Ka)'R(Ka) among those with |Ka|^2 = l."""
+  """The vector [a] with the largest (Ka)'R(Ka) among the vectors with |Ka|^2 = l."""
   a, c = k.shape[1], residual.bits.shape[1]
-  sides = jnp.concatenate([_set_sums(residual, k).T, _product(k.T, residual.bits)], axis=1)
-  sides = _product(whitener.T, sides)  # G [a, g + c], with T'K'RKT = GMG'
+  sides = jnp.concatenate([_set_sums(residual, k).T, linear.product(k.T, residual.bits)], axis=1)
+  sides = linear.product(whitener.T, sides)  # G [a, g + c], with T'K'RKT = GMG'
   core = jax.scipy.linalg.block_diag(residual.sets, -jnp.eye(c))  # M
-  # The eigenvector lies in the span of G, in which it is found much sooner if that is small.
+  # The eigenvector lies in the span of G, and a small span makes the problem much smaller.
   span, sides = jnp.linalg.qr(sides) if len(core) < a else (jnp.eye(a), sides)
-  _, axes = jnp.linalg.eigh(_product(sides, _product(core, sides.T)))  # ascending
-  vector = _product(whitener, _product(span, axes[:, -1]))
-  return vector * jnp.sqrt(len(k)) / jnp.linalg.norm(_product(k, vector))
+  _, axes = jnp.linalg.eigh(linear.product(sides, linear.product(core, sides.T)))  # ascending
+  vector = linear.product(whitener, linear.product(span, axes[:, -1]))
+  return vector * jnp.sqrt(len(k)) / jnp.linalg.norm(linear.product(k, vector))
 
 
 def better(k: jax.Array, residual: Residual, start: jax.Array,
            refined: jax.Array) -> tuple[jax.Array, jax.Array]:
   """The vector [a] whose bits b [l] have the larger b'Rb, and b; `start` if they are equal."""
   vectors = jnp.stack([start, refined])  # [2, a]
-  bits = discrete.sign(_product(vectors, k.T))  # [2, l]
+  bits = discrete.sign(linear.product(vectors, k.T))  # [2, l]
   best = jnp.argmax(jax.vmap(lambda b: b @ apply(residual, b))(bits))
   return vectors[best], bits[best]
 
@@ -167,7 +172,7 @@ def refine(k: jax.Array, residual: Residual, start: jax.Array) -> jax.Array:
   one = jnp.ones((), start.dtype)
 
   def point_of(vector):  # a and Ka, as steps are linear in both: K is multiplied once a step
-    return jnp.concatenate([vector, _product(k, vector)])  # [a + l]
+    return jnp.concatenate([vector, linear.product(k, vector)])  # [a + l]
 
   def goes_on(now):
     return (now.count < STEPS) & (now.change > TOLERANCE * rows)
@@ -175,7 +180,7 @@ def refine(k: jax.Array, residual: Residual, start: jax.Array) -> jax.Array:
   def advance(now):
     probe = now.point + (now.delta_before - 1.0) / now.delta * (now.point - now.before)
     value, slope = cost_and_slope(probe[size:], residual)
-    gradient = point_of(_product(slope, k))
+    gradient = point_of(linear.product(slope, k))
     square = jnp.sum(gradient[:size] ** 2)
     # Rounding alone must not double the Lipschitz constant, which never comes down again.
     rounding = 4.0 * jnp.finfo(value.dtype).eps * jnp.abs(value)
@@ -216,4 +221,4 @@ def _set_sums(residual: Residual, x: jax.Array) -> jax.Array:
   return jax.ops.segment_sum(x, residual.of_row, num_segments=len(residual.sets))
 
 
-_product = functools.partial(jnp.matmul, precision='highest')
+SPEC = base.Spec(make, Options, trains_network=False)

@@ -7,67 +7,59 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from mah_jax import errors
+from mah_jax import discrete
 from mah_jax import similarity
 from mah_jax.methods import base
 from mah_jax.methods import linear
 from mah_jax.methods import scaling
 
+Options = linear.ColumnOptions
 
-def make(*, iterations: int = 50, beta: float = 30.0, lambda_: float = 1.0,
-         columns: int = 0) -> base.ShallowMethod:
+
+def make(options: Options, *, iterations: int = 50, beta: float = 30.0,
+         lambda_: float = 1.0) -> base.ShallowMethod:
   """Makes LFH: similar rows get latent factors u with a large sigmoid(u_i . u_j / 2).
 
   Args:
+    options: how many rows are sampled per iteration, against which the others are updated. The
+      reference's rule, c of them, is unstable at few bits; max(64, c) is better.
     iterations: updates of all latent factors.
     beta: variance of the prior on a latent factor, times c.
     lambda_: ridge of the regression from features to latent factors, times D / n.
-    columns: rows sampled per iteration, against which the others are updated. 0 is the
-      reference's rule, c of them, which is unstable at few bits; max(64, c) is better.
   """
 
   def fit(features, labels, c, key):
     n, size = features.shape
-    sample = columns or c
-    if sample >= n:
-      raise errors.UsageError(
-          f'LFH samples {sample} rows per iteration, but has only {n}; lower columns.')
+    columns = options.sample_size(c, n)
     groups = similarity.group_rows(labels)
     scale = scaling.standardize(features)
     gram = linear.gram(scale, features)
-    axes = principal_axes(gram, c)
+    axes = linear.principal_axes(gram, c)
     start = scaling.by_blocks(lambda rows: linear.project(scale, rows, axes), features)
-    latent = learn(start, groups.of_row, groups.related, beta / c, key,
-                   iterations=iterations, columns=sample)
-    projection = linear.ridge(scale, features, latent, lambda_ * n / size, gram)
-    return linear.State(scale, projection, linear.codes(latent))
+    latent = learn(start, groups.of_row, groups.sets, beta / c, key,
+                   iterations=iterations, columns=columns)
+    projection = linear.regress(scale, features, latent, lambda_ * n / size, gram)
+    return linear.State(scale, projection, discrete.to_codes(latent))
 
-  return base.ShallowMethod(fit, linear.encode, learned=lambda state: state.codes)
-
-
-def principal_axes(gram: np.ndarray, c: int) -> jax.Array:
-  """Eigenvectors of X'X [D, D], largest first, [D, c]; they begin again where c > D."""
-  _, vectors = np.linalg.eigh(gram)
-  return jnp.asarray(vectors[:, -1 - np.arange(c) % len(gram)], jnp.float32)
+  return base.ShallowMethod(fit, linear.encode, linear.learned)
 
 
 @functools.partial(jax.jit, static_argnames=('iterations', 'columns'))
-def learn(latent: jax.Array, of_row: jax.Array, related: jax.Array, beta: jax.Array,
+def learn(latent: jax.Array, of_row: jax.Array, sets: jax.Array, beta: jax.Array,
           key: jax.Array, *, iterations: int, columns: int) -> jax.Array:
-  """Updates latent factors [n, c], each time against `columns` random rows."""
+  """Updates latent factors [n, c], each time against `columns` random rows; see `step`."""
 
   def iterate(i, latent):
     sampled = jax.random.choice(
         jax.random.fold_in(key, i), len(latent), (columns,), replace=False)
-    return step(latent, sampled, of_row, related, beta)
+    return step(latent, sampled, of_row, sets, beta)
 
   return jax.lax.fori_loop(0, iterations, iterate, latent)
 
 
 @jax.jit
-def step(latent: jax.Array, sampled: jax.Array, of_row: jax.Array, related: jax.Array,
+def step(latent: jax.Array, sampled: jax.Array, of_row: jax.Array, sets: jax.Array,
          beta: jax.Array) -> jax.Array:
   """Moves all rows but the sampled ones to the top of a quadratic below their likelihood.
 
@@ -79,8 +71,8 @@ def step(latent: jax.Array, sampled: jax.Array, of_row: jax.Array, related: jax.
   Args:
     latent: latent factors u, [n, c].
     sampled: row numbers, [m].
-    of_row: label set of each row, [n]; see `similarity.Groups`.
-    related: whether two label sets share a label, [g, g].
+    of_row: number of each row's label set, [n]; see `similarity.Groups`.
+    sets: the label sets, [g, L].
     beta: variance of the prior.
 
   Returns:
@@ -89,12 +81,12 @@ def step(latent: jax.Array, sampled: jax.Array, of_row: jax.Array, related: jax.
   n, c = latent.shape
   chex.assert_shape(of_row, (n,))
   u = latent[sampled]  # [m, c]
-  similar = related[:, of_row[sampled]][of_row]  # [n, m]
-  chance = jax.nn.sigmoid(0.5 * _product(latent, u.T))  # [n, m]
-  gradient = _product(similar - chance, u) - latent / beta  # [n, c]
-  curvature = _product(u.T, u) / 8.0 + jnp.eye(c) / beta  # [c, c]
+  similar = similarity.share_label(sets, sets[of_row[sampled]])[of_row]  # [n, m]
+  chance = jax.nn.sigmoid(0.5 * linear.product(latent, u.T))  # [n, m]
+  gradient = linear.product(similar - chance, u) - latent / beta  # [n, c]
+  curvature = linear.product(u.T, u) / 8.0 + jnp.eye(c) / beta  # [c, c]
   moved = latent + jax.scipy.linalg.solve(curvature, gradient.T, assume_a='pos').T
   return moved.at[sampled].set(u)
 
 
-_product = functools.partial(jnp.matmul, precision='highest')
+SPEC = base.Spec(make, Options, trains_network=False)

@@ -1,7 +1,8 @@
-"""Linear hash functions: ridge regression on standardised rows, by blocks, and codes."""
+"""Linear hash functions: principal axes and ridge regression of scaled rows, and their codes."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -10,73 +11,105 @@ import jax.numpy as jnp
 import numpy as np
 
 from mah_jax import discrete
+from mah_jax import errors
+from mah_jax import options as options_lib
 from mah_jax.methods import scaling
+
+product = functools.partial(jnp.matmul, precision='highest')
+
+
+@dataclasses.dataclass(frozen=True)
+class ColumnOptions:
+  """The options of methods that sample a few columns of S in each iteration."""
+  columns: int = options_lib.option(
+      0, 'Rows sampled per iteration; 0: as many as bits, as published. For lfh 64 is better at '
+      'few bits.', least=0)
+
+  def __post_init__(self):
+    options_lib.check(self)
+
+  def sample_size(self, c: int, n: int) -> int:
+    """How many of n rows are sampled for codes of c bits."""
+    size = self.columns or c
+    if size >= n:
+      raise errors.UsageError(f'An iteration cannot sample {size} of {n} rows: give --columns '
+                              f'from 1 to {n - 1}.')
+    return size
 
 
 class State(NamedTuple):
-  """What a method with a linear hash function has learned.
+  """The state of a method with a linear hash function.
 
-  scale: mean and deviation of the training features.
-  projection: W, from standardised features to bits before the sign, [D, c].
-  codes: of the training rows, as the method solved for them, [n, c] int8.
+  scale: the scaling of features, by the statistics of the training rows.
+  projection: W, from scaled features to bits before the sign, [D, c].
+  codes: the codes of the training rows that the method solved for, [n, c] int8; None where it
+    solves for none.
   """
   scale: scaling.Scaling
   projection: jax.Array
-  codes: jax.Array
+  codes: jax.Array | None = None
 
 
 def gram(scale: scaling.Scaling, features: np.ndarray) -> np.ndarray:
-  """X'X of standardised rows X: [n, D] -> [D, D], blocks summed in float64."""
-  return sum(np.asarray(_gram(scale, rows), np.float64) for rows in scaling.blocks(features))
+  """X'X of scaled rows X: [n, D] -> [D, D], blocks multiplied in float32, summed in float64."""
+  return scaling.sum_over_blocks(functools.partial(_gram, scale), features)
 
 
-def ridge(scale: scaling.Scaling, features: np.ndarray, targets: np.ndarray, weight: float,
-          products: np.ndarray) -> jax.Array:
-  """W = (X'X + weight I)^-1 X'T of standardised rows X, solved in float64.
+def principal_axes(gram: np.ndarray, c: int) -> jax.Array:
+  """Eigenvectors of X'X [D, D], largest first, [D, c]; they begin again where c > D."""
+  _, vectors = np.linalg.eigh(gram)
+  return jnp.asarray(vectors[:, -1 - np.arange(c) % len(gram)], jnp.float32)
+
+
+def ridge(gram: np.ndarray, pull: np.ndarray, weight: float) -> np.ndarray:
+  """argmin_W |T - XW|^2 + weight |W|^2 from X'X [p, p] and X'T [p, r] -> [p, r], in float64."""
+  return np.linalg.solve(gram + weight * np.eye(len(gram)), pull)
+
+
+def regress(scale: scaling.Scaling, features: np.ndarray, targets: np.ndarray, weight: float,
+            gram: np.ndarray) -> jax.Array:
+  """The `ridge` regression from scaled features to targets.
 
   Args:
-    scale: of the rows.
-    features: rows before they are standardised, [n, D].
+    scale: the scaling of features.
+    features: rows before they are scaled, [n, D].
     targets: T, [n, c].
-    weight: of |W|^2 against the squared errors.
-    products: X'X, see `gram`.
+    weight: weight of |W|^2 against the squared errors.
+    gram: X'X of the scaled rows, see `gram`.
 
   Returns:
-    [D, c].
+    W, [D, c] float32.
   """
-  pull = sum(np.asarray(_pull(scale, rows, part), np.float64) for rows, part in zip(
-      scaling.blocks(features), scaling.blocks(targets), strict=True))
-  solved = np.linalg.solve(products + weight * np.eye(len(products)), pull)
-  return jnp.asarray(solved, jnp.float32)
+  pull = scaling.sum_over_blocks(functools.partial(_pull, scale), features, targets)
+  return jnp.asarray(ridge(gram, pull, weight), jnp.float32)
 
 
 @jax.jit
 def project(scale: scaling.Scaling, rows: jax.Array, projection: jax.Array) -> jax.Array:
-  """XW of standardised rows X, [b, D], [D, c] -> [b, c]."""
-  return _product(scaling.apply(scale, rows), projection)
+  """XW of scaled rows X, [b, D], [D, c] -> [b, c]."""
+  return product(scaling.apply(scale, rows), projection)
 
 
-def encode(state: State, features: np.ndarray) -> jax.Array:
+@jax.jit
+def encode(state: State, rows: jax.Array) -> jax.Array:
   """Codes of rows by the hash function, [b, D] -> [b, c] int8."""
-  return scaling.by_blocks(
-      lambda rows: codes(project(state.scale, rows, state.projection)), features)
+  return discrete.to_codes(project(state.scale, rows, state.projection))
 
 
-def codes(values: jax.Array) -> jax.Array:
-  """Signs as codes, [b, c] -> [b, c] int8."""
-  return discrete.sign(values).astype(jnp.int8)
+def learned(state: State) -> jax.Array | None:
+  """The codes that the method solved for, [n, c] int8, or None."""
+  return state.codes
 
 
 @jax.jit
 def _gram(scale, rows):
+  """X'X of one block, [b, D] -> [D, D]."""
   x = scaling.apply(scale, rows)
-  return _product(x.T, x)
+  return product(x.T, x)
 
 
 @jax.jit
 def _pull(scale, rows, targets):
+  """X'T of one block, [b, D], [b, c] -> [D, c]."""
   x = scaling.apply(scale, rows)
-  return _product(x.T, targets.astype(x.dtype))
-
-
-_product = functools.partial(jnp.matmul, precision='highest')
+  return product(x.T, targets.astype(x.dtype))

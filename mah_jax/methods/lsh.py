@@ -5,49 +5,40 @@ M. Charikar, "Similarity Estimation Techniques from Rounding Algorithms", 2002.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import dataclasses
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from mah_jax import discrete
+from mah_jax import options as options_lib
 from mah_jax.methods import base
+from mah_jax.methods import linear
 from mah_jax.methods import scaling
 
 
-class State(NamedTuple):
-  """Hyperplanes through one point.
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """The options of LSH."""
+  center: bool = options_lib.option(
+      False, 'Hyperplanes through the mean of the features instead of the origin, as published; '
+      'better, since features are never negative.')
 
-  mean: that point: the mean of the training rows, or the origin, [D].
-  projection: normals of the hyperplanes, one per bit, [D, c].
-  """
-  mean: jax.Array
-  projection: jax.Array
+  def __post_init__(self):
+    options_lib.check(self)
 
 
-def make(*, center: bool = False) -> base.ShallowMethod:
+def make(options: Options) -> base.ShallowMethod:
   """Makes LSH: bits are the sides of random hyperplanes on which a row lies.
 
-  Args:
-    center: lay the hyperplanes through the mean of the training rows. Published baselines lay
-      them through the origin; features that are never negative then lie mostly on one side.
+  Published baselines lay the hyperplanes through the origin; features that are never negative
+  then lie mostly on one side, and `options.center` lays them through the mean instead.
   """
 
   def fit(features, labels, c, key):
     del labels  # unsupervised
-    size = features.shape[1]
-    mean = scaling.center(features) if center else jnp.zeros(size)
-    return State(mean, jax.random.normal(key, (size, c)))
+    scale = scaling.center(features) if options.center else scaling.keep(features)
+    return linear.State(scale, jax.random.normal(key, (features.shape[1], c)))
 
-  def encode(state, features):
-    return scaling.by_blocks(lambda rows: _encode(state, rows), features)
-
-  return base.ShallowMethod(fit, encode, learned=lambda state: None)
+  return base.ShallowMethod(fit, linear.encode)
 
 
-@jax.jit
-def _encode(state: State, rows: np.ndarray) -> jax.Array:
-  """[b, D] -> [b, c] int8."""
-  values = jnp.matmul(rows - state.mean, state.projection, precision='highest')
-  return discrete.sign(values).astype(jnp.int8)
+SPEC = base.Spec(make, Options, trains_network=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -9,12 +10,59 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mah_jax import config as config_lib
+from mah_jax import codebook
 from mah_jax import discrete
+from mah_jax import errors
 from mah_jax import losses
+from mah_jax import options as options_lib
 from mah_jax import similarity
 from mah_jax.methods import base
 from mah_jax.models import heads
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOptions(base.CodeOptions):
+  """The options that concern every head by itself."""
+  gamma: float = options_lib.option(
+      200.0, 'Weight of the quantization loss (gamma of Eq. 7).', least=0)
+  similarity: str = options_lib.option(
+      'balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S sums to zero; signed '
+      'is -1, the paper\'s text.', choices=('balanced', 'signed'))
+  code_init: str = options_lib.option(
+      'zeros', 'Database codes B before training: zeros, random signs, or a codebook of '
+      'well-separated codewords, one per class.', choices=('zeros', 'random', 'codebook'))
+  dcc_sweeps: int = options_lib.option(1, 'Passes over the bits in one update of B.', least=1)
+  binarize: str = options_lib.option(
+      'sign', 'How outputs become a code: by their signs, or the learned code that agrees with '
+      'them most, for searching learned codes.', choices=('sign', 'nearest'),
+      may_change=options_lib.EVALUATION)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.hold_codes_rounds and self.code_init == 'zeros':
+      raise errors.UsageError('--hold_codes_rounds needs codes worth holding: use it with '
+                              '--code_init=codebook or random.')
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(HeadOptions):
+  """The options of MAH."""
+  heads: str = options_lib.option(
+      'cascaded', 'Structure of the heads: flat is MAH-1 (Eq. 2), cascaded is MAH-2 (Eq. 3).',
+      choices=tuple(heads.HEADS))
+  head_weights: tuple[float, ...] = options_lib.option(
+      (6.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, beta, 1 of Eq. 7).')
+
+
+def check(options: Options, code_lengths: tuple[int, ...]):
+  """Refuses weights that are not one for each head, or all zero."""
+  weights = options.head_weights
+  if len(weights) != len(code_lengths):
+    raise errors.UsageError(f'--head_weights={options_lib.text(weights)} needs a weight for each '
+                            f'of --code_lengths={options_lib.text(code_lengths)}.')
+  if min(weights) < 0 or max(weights) == 0:
+    raise errors.UsageError(f'--head_weights={options_lib.text(weights)} must be at least 0, and '
+                            'not all of them 0.')
 
 
 class Targets(NamedTuple):
@@ -31,59 +79,64 @@ class Targets(NamedTuple):
   codes: jax.Array
 
 
-def make(config: config_lib.Config, labels: np.ndarray) -> base.DeepMethod:
-  """Makes MAH for a database with 0/1 labels [n, L]: MAH-1 with flat heads, MAH-2 cascaded."""
+def make(options: Options, task: base.Task) -> base.DeepMethod:
+  """Makes MAH: MAH-1 with flat heads, MAH-2 with cascaded ones."""
+  labels, code_lengths = task.labels, task.code_lengths
   n, num_labels = labels.shape
   groups = similarity.group_rows(labels)
-  of_row, related = jax.device_put((groups.of_row, groups.related))
-  descend_rows = functools.partial(discrete.descend_rows, sweeps=config.dcc_sweeps)
+  of_row, sets = jax.device_put((groups.of_row, groups.sets))
+  descend_rows = functools.partial(discrete.descend_rows, sweeps=options.dcc_sweeps)
 
   def network(make_backbone):
-    return heads.HashNetwork(make_backbone(), heads.HEADS[config.heads](config.code_lengths))
+    return heads.HashNetwork(make_backbone(), heads.HEADS[options.heads](code_lengths))
 
   def init_codes():
-    if config.code_init == 'codebook':
-      books = discrete.codebook(num_labels, config.code_lengths, config.seed)
-      return tuple(discrete.codes_from_labels(labels, words) for words in books)
-    if config.code_init == 'random':
-      rng = np.random.default_rng(config.seed)
-      return tuple(rng.choice(np.array([-1, 1], np.int8), (n, c)) for c in config.code_lengths)
-    return tuple(np.zeros((n, c), np.int8) for c in config.code_lengths)
+    if options.code_init == 'codebook':
+      books = codebook.codebook(num_labels, code_lengths, task.seed)
+      return tuple(codebook.codes_from_labels(labels, words) for words in books)
+    if options.code_init == 'random':
+      rng = np.random.default_rng(task.seed)
+      return tuple(rng.choice(np.array([-1, 1], np.int8), (n, c)) for c in code_lengths)
+    return tuple(np.zeros((n, c), np.int8) for c in code_lengths)
 
   def targets(codes, sampled, epoch):
     del epoch
-    r = similarity.dissimilar_value(groups, sampled, config.similarity)
+    r = similarity.dissimilar_value(groups, sampled, options.similarity)
     degree = groups.degree[groups.of_row[sampled]] / n  # [m]
     square = np.float32(degree + (1.0 - degree) * r**2)
-    return tuple(_targets(b, sampled, of_row, related, r, square) for b in codes)
+    return tuple(_targets(b, sampled, of_row, sets, r, square) for b in codes)
 
   def loss(embeddings, targets, seen):
     total, terms = 0.0, {}
-    for c, weight, u, head in zip(config.code_lengths, config.head_weights, embeddings, targets):
+    for c, weight, u, head in zip(code_lengths, options.head_weights, embeddings, targets):
       semantic = losses.semantic_loss(
           u, head.gram, head.pull[seen.position], head.square[seen.position])
-      quantization = config.gamma / n * losses.quantization_loss(u, head.codes[seen.position])
+      quantization = options.gamma / n * losses.quantization_loss(u, head.codes[seen.position])
       total += weight * (semantic + quantization)  # Eq. 7
       terms |= {f'semantic/{c}': semantic, f'quantization/{c}': quantization}
     return total, terms
 
-  def update_codes(codes, embeddings, sampled, over_rows):
-    r = similarity.dissimilar_value(groups, sampled, config.similarity)
+  def solve(codes, embeddings, sampled, over_rows):
+    r = similarity.dissimilar_value(groups, sampled, options.similarity)
     new = []
     for b, h in zip(codes, embeddings):
-      place, problem = discrete.row_problem(h, sampled, of_row, related, r, config.gamma)
-      new.append(over_rows(descend_rows, (b, of_row, place), problem))
+      position, problem = discrete.row_problem(h, sampled, of_row, sets, r, options.gamma)
+      new.append(over_rows(descend_rows, (b, of_row, position), problem))
     return tuple(new)
 
-  return base.DeepMethod(network, targets, loss, init_codes, update_codes,
-                         learned=lambda codes: codes, resamples=True)
+  return base.DeepMethod(network, targets, loss, init_codes, options.update(solve),
+                         learned=base.identity, nearest=options.binarize == 'nearest',
+                         resamples=True)
 
 
 @jax.jit
-def _targets(codes, sampled, of_row, related, r, square) -> Targets:
+def _targets(codes, sampled, of_row, sets, r, square) -> Targets:
   """Targets of one head from its codes [n, c] int8."""
   n = len(codes)
   b = codes.astype(jnp.float32)
-  by_set = similarity.set_sums(b, of_row, related, r) / n  # [g, c]
+  by_set = similarity.set_sums(b, of_row, sets, r) / n  # [g, c]
   gram = jnp.matmul(b.T, b, precision='highest') / n
   return Targets(gram, by_set[of_row[sampled]], square, b[sampled])
+
+
+SPEC = base.Spec(make, Options, check=check)

@@ -20,22 +20,30 @@ BLOCK = 4096  # rows at a time, so that there is no second copy of all features
 class Scaling(NamedTuple):
   """x -> (x - mean) / deviation, column by column.
 
-  mean: of the training rows, [D] float32.
-  deviation: their standard deviation, 1 for a column that never changes, [D] float32.
+  mean: the mean of the training rows, or 0 where they are not centred, [D] float32.
+  deviation: their standard deviation, 1 for a column that never changes, or 1 where they are not
+    standardised, [D] float32.
   """
   mean: jax.Array
   deviation: jax.Array
 
 
-def center(features: Array) -> jax.Array:
-  """Mean of the training rows, which is to be subtracted: [n, D] -> [D] float32."""
-  return jnp.asarray(_mean(features), jnp.float32)
+def keep(features: Array) -> Scaling:
+  """The scaling that changes nothing, for rows [n, D]."""
+  size = features.shape[1]
+  return Scaling(jnp.zeros(size), jnp.ones(size))
+
+
+def center(features: Array) -> Scaling:
+  """The scaling to columns of mean 0, from training rows [n, D]."""
+  mean = _mean(features)
+  return Scaling(jnp.asarray(mean, jnp.float32), jnp.ones(len(mean)))
 
 
 def standardize(features: Array) -> Scaling:
-  """Scaling to columns of mean 0 and variance 1, from training rows [n, D]."""
+  """The scaling to columns of mean 0 and variance 1, from training rows [n, D]."""
   mean = _mean(features)
-  square = sum(np.square(rows - mean).sum(axis=0) for rows in blocks(features))
+  square = sum_over_blocks(lambda rows: np.square(rows - mean).sum(axis=0), features)
   deviation = np.sqrt(square / len(features))
   deviation[deviation == 0] = 1.0
   return Scaling(jnp.asarray(mean, jnp.float32), jnp.asarray(deviation, jnp.float32))
@@ -73,6 +81,12 @@ def by_blocks(function: Callable[[np.ndarray], jax.Array], features: Array) -> j
   return jnp.concatenate([jax.block_until_ready(function(rows)) for rows in blocks(features)])
 
 
+def sum_over_blocks(function: Callable[..., Array], *arrays: Array) -> np.ndarray:
+  """The sum in float64 of a function of the blocks of arrays [n, ...] that have equal rows."""
+  return sum(np.asarray(function(*rows), np.float64)
+             for rows in zip(*map(blocks, arrays), strict=True))
+
+
 def _mean(features: Array) -> np.ndarray:
   """Column means in float64, in which the sum of many rows stays exact. [n, D] -> [D]."""
-  return sum(rows.sum(axis=0, dtype=np.float64) for rows in blocks(features)) / len(features)
+  return sum_over_blocks(lambda rows: rows.sum(axis=0, dtype=np.float64), features) / len(features)

@@ -5,6 +5,7 @@ F. Shen, C. Shen, W. Liu and H. T. Shen, "Supervised Discrete Hashing", 2015.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -13,32 +14,40 @@ import numpy as np
 
 from mah_jax import discrete
 from mah_jax import errors
+from mah_jax import options as options_lib
 from mah_jax.methods import base
 from mah_jax.methods import kernel
+from mah_jax.methods import linear
 from mah_jax.methods import scaling
 
 TOLERANCE = 1e-5  # relative error of phi P, or change of P, at which the alternation ends
 
 
-class State(NamedTuple):
-  """What was learned.
+@dataclasses.dataclass(frozen=True)
+class Options(kernel.Options):
+  """The options of SDH."""
+  sigma: float = options_lib.option(
+      0.4, 'Width of the kernel; 0: the mean distance to the nearest anchor.', least=0)
 
-  anchors: of the kernel map, a of them.
+
+class State(NamedTuple):
+  """The hash function, and the codes that were learned with it.
+
+  anchors: the a anchors of the kernel map.
   projection: P, from the kernel map and a constant to bits, [a + 1, c].
-  codes: B, the codes solved for, [n, c] int8.
+  codes: B, the codes that SDH solved for, [n, c] int8.
   """
   anchors: kernel.Anchors
   projection: jax.Array
   codes: jax.Array
 
 
-def make(*, anchors: int = 1000, sigma: float = 0.4, nu: float = 1e-5, lambda_w: float = 1.0,
-         lambda_f: float = 1e-2, iterations: int = 5, sweeps: int = 10) -> base.ShallowMethod:
+def make(options: Options, *, nu: float = 1e-5, lambda_w: float = 1.0, lambda_f: float = 1e-2,
+         iterations: int = 5, sweeps: int = 10) -> base.ShallowMethod:
   """Makes SDH: min |Y - BW|^2 + lambda_w |W|^2 + nu |B - phi(X)P|^2 over B, W, P.
 
   Args:
-    anchors: rows that the kernel map phi compares with.
-    sigma: width of the kernel on unit rows; 0 takes the mean distance to the nearest anchor.
+    options: anchors and width of the kernel map phi.
     nu: how much the codes follow the hash function.
     lambda_w: ridge of the classifier W.
     lambda_f: ridge of the hash function P.
@@ -47,35 +56,32 @@ def make(*, anchors: int = 1000, sigma: float = 0.4, nu: float = 1e-5, lambda_w:
   """
 
   def fit(features, labels, c, key):
-    if sigma == 0 and len(features) <= anchors:
-      raise errors.UsageError('SDH with sigma 0 measures the distance to the nearest anchor, '
-                              f'but all {len(features)} rows are anchors; use fewer anchors, '
-                              'or set sigma.')
+    if options.sigma == 0 and len(features) <= options.anchors:
+      raise errors.UsageError('SDH with --sigma=0 measures the distance to the nearest anchor, '
+                              f'but all {len(features)} rows are anchors; use fewer --anchors, '
+                              'or set --sigma.')
     draw_key, code_key = jax.random.split(key)
-    points = kernel.draw(features, anchors, draw_key)
-    width = (sigma or kernel.mean_nearest_distance(features, points)) ** 2
-    chosen = kernel.make(points, width)
-    phi = np.asarray(scaling.by_blocks(lambda rows: kernel_map(chosen, rows), features))
+    points = kernel.draw(features, options.anchors, draw_key)
+    width = (options.sigma or kernel.mean_nearest_distance(features, points)) ** 2
+    anchors = kernel.make(points, width)
+    phi = np.asarray(scaling.by_blocks(lambda rows: kernel_map(anchors, rows), features))
     start = discrete.sign(jax.random.normal(code_key, (len(phi), c)))
     codes, projection = alternate(phi, labels, np.asarray(start, np.float64))
-    return State(chosen, jnp.asarray(projection, jnp.float32), jnp.asarray(codes, jnp.int8))
+    return State(anchors, jnp.asarray(projection, jnp.float32), jnp.asarray(codes, jnp.int8))
 
   def alternate(phi, labels, codes):
     gram = _product(phi, phi)  # [a + 1, a + 1]
-    w = ridge(codes, labels, lambda_w)
-    p = ridge(phi, codes, lambda_f, gram)
+    w = regress(codes, labels, lambda_w)
+    p = regress(phi, codes, lambda_f, gram)
     outputs = _outputs(phi, p)  # [n, c]
     for _ in range(iterations):
       codes = update_codes(codes, nu * outputs + labels @ w.T, w, sweeps)
-      w = ridge(codes, labels, lambda_w)
-      before, p = p, ridge(phi, codes, lambda_f, gram)
+      w = regress(codes, labels, lambda_w)
+      before, p = p, regress(phi, codes, lambda_f, gram)
       outputs = _outputs(phi, p)
       if _small(codes - outputs, codes) or _small(p - before, before):
         break
     return codes, p
-
-  def encode(state, features):
-    return scaling.by_blocks(lambda rows: _encode(state, rows), features)
 
   return base.ShallowMethod(fit, encode, learned=lambda state: state.codes)
 
@@ -92,6 +98,7 @@ def update_codes(codes: np.ndarray, pull: np.ndarray, w: np.ndarray,
 
   For fixed W and P the objective is sum_i |W'b_i|^2 - 2 b_i.pull_i and a constant. It never
   rises, since each update starts from the last codes; the authors' script starts from zeros.
+  A bit for which both values are equally good stays as it is.
 
   Args:
     codes: B, [n, c].
@@ -115,20 +122,20 @@ def update_codes(codes: np.ndarray, pull: np.ndarray, w: np.ndarray,
   return bits.T
 
 
-def ridge(x: np.ndarray, target: np.ndarray, weight: float,
-          gram: np.ndarray | None = None) -> np.ndarray:
-  """argmin_A |target - xA|^2 + weight |A|^2: [n, p], [n, r] -> [p, r], in float64.
+def regress(x: np.ndarray, target: np.ndarray, weight: float,
+            gram: np.ndarray | None = None) -> np.ndarray:
+  """argmin_A |target - xA|^2 + weight |A|^2: [n, p], [n, r] -> [p, r].
 
-  float32 would lose a weight of 1e-2 in the sums of many rows. `gram` is x'x, if known.
+  Sums over rows are in float64, for in float32 a weight of 1e-2 would be lost in them. `gram` is
+  x'x, if it is known.
   """
-  gram = _product(x, x) if gram is None else gram
-  return np.linalg.solve(gram + weight * np.eye(len(gram)), _product(x, target))
+  return linear.ridge(_product(x, x) if gram is None else gram, _product(x, target), weight)
 
 
 def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
   """x'y in float64, a block of rows at a time, [n, p], [n, r] -> [p, r]."""
-  return sum(a.T.astype(np.float64) @ b.astype(np.float64)
-             for a, b in zip(scaling.blocks(x), scaling.blocks(y), strict=True))
+  return scaling.sum_over_blocks(
+      lambda a, b: a.T.astype(np.float64) @ b.astype(np.float64), x, y)
 
 
 def _outputs(phi: np.ndarray, p: np.ndarray) -> np.ndarray:
@@ -137,12 +144,14 @@ def _outputs(phi: np.ndarray, p: np.ndarray) -> np.ndarray:
 
 
 def _small(difference: np.ndarray, whole: np.ndarray) -> bool:
-  """Whether a difference is nothing beside the whole."""
+  """Whether the norm of a difference is below TOLERANCE of the norm of the whole."""
   return np.linalg.norm(difference) < TOLERANCE * np.linalg.norm(whole)
 
 
 @jax.jit
-def _encode(state: State, rows: np.ndarray) -> jax.Array:
-  """[b, D] -> [b, c] int8."""
-  values = jnp.matmul(kernel_map(state.anchors, rows), state.projection, precision='highest')
-  return discrete.sign(values).astype(jnp.int8)
+def encode(state: State, rows: jax.Array) -> jax.Array:
+  """Codes of rows, [b, D] -> [b, c] int8."""
+  return discrete.to_codes(linear.product(kernel_map(state.anchors, rows), state.projection))
+
+
+SPEC = base.Spec(make, Options, trains_network=False)

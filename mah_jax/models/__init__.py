@@ -1,6 +1,8 @@
-"""Networks from images to embeddings: backbones by name; heads.py completes them."""
+"""Networks from images to embeddings: backbones by name, which heads.py completes."""
 
+import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 from flax import linen as nn
 
@@ -10,43 +12,58 @@ from mah_jax.models import compact
 from mah_jax.models import resnet
 from mah_jax.models import vgg
 
-
-def _fixed(network: Callable[..., nn.Module], **settings) -> Callable[..., nn.Module]:
-  """Maker of a network that torchvision defines, whose width cannot be chosen."""
-  return lambda *, feature, width, axis_name: network(
-      feature=feature, axis_name=axis_name, **settings)
+DEFAULT = 'resnet50'  # the backbone of a run that names none
 
 
-def _compact(*, feature: str, width: int, axis_name: str | None) -> compact.Compact:
+class Backbone(NamedTuple):
+  """A backbone as the rest of the program sees it.
+
+  make: (feature, axis_name, platform) -> module; takes `width` too where that can be chosen.
+  has_width: True if the width can be chosen, False if torchvision defines it.
+  """
+
+  make: Callable[..., nn.Module]
+  has_width: bool = False
+
+
+def _make_compact(*, feature: str, width: int, axis_name: str | None,
+                  platform: str) -> compact.Compact:
   """The compact network, which has pooled features only."""
   if feature != 'pooled':
     raise errors.UsageError(
         f'The compact backbone has no {feature!r} feature; use --feature=pooled.')
-  return compact.Compact(width=width, axis_name=axis_name)
+  return compact.Compact(width=width, axis_name=axis_name, platform=platform)
 
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {
-    'resnet18': _fixed(resnet.ResNet, stage_sizes=(2, 2, 2, 2), basic_blocks=True),
-    'resnet34': _fixed(resnet.ResNet, stage_sizes=(3, 4, 6, 3), basic_blocks=True),
-    'resnet50': _fixed(resnet.ResNet, stage_sizes=(3, 4, 6, 3)),
-    'resnet50_v1': _fixed(resnet.ResNet, stage_sizes=(3, 4, 6, 3), stride_on_1x1=True),
-    'alexnet': _fixed(alexnet.AlexNet),
-    'vgg11': _fixed(vgg.VGG, stage_sizes=(1, 1, 2, 2, 2)),
-    'vgg16': _fixed(vgg.VGG, stage_sizes=(2, 2, 3, 3, 3)),
-    'compact': _compact,
+BACKBONES: dict[str, Backbone] = {
+    'resnet18': Backbone(functools.partial(
+        resnet.ResNet, stage_sizes=(2, 2, 2, 2), basic_blocks=True)),
+    'resnet34': Backbone(functools.partial(
+        resnet.ResNet, stage_sizes=(3, 4, 6, 3), basic_blocks=True)),
+    'resnet50': Backbone(functools.partial(resnet.ResNet, stage_sizes=(3, 4, 6, 3))),
+    'resnet50_v1': Backbone(functools.partial(
+        resnet.ResNet, stage_sizes=(3, 4, 6, 3), stride_on_1x1=True)),
+    'alexnet': Backbone(alexnet.AlexNet),
+    'vgg11': Backbone(functools.partial(vgg.VGG, stage_sizes=(1, 1, 2, 2, 2))),
+    'vgg16': Backbone(functools.partial(vgg.VGG, stage_sizes=(2, 2, 3, 3, 3))),
+    'compact': Backbone(_make_compact, has_width=True),
 }
 
 
-def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None) -> nn.Module:
+def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None,
+                  platform: str) -> nn.Module:
   """A backbone by its name.
 
   Args:
     name: a key of `BACKBONES`.
-    feature: 'pooled' or 'logits', what it returns; the compact network has no logits.
-    width: channels of the first block of the compact network.
+    feature: 'pooled' or 'logits', the features that it returns; the compact network has no logits.
+    width: channels of the first block; only a backbone whose width can be chosen reads it.
     axis_name: mapped axis over which training spreads the batch, or None.
+    platform: the platform that computes it, a name of `jax.Device.platform`; see `layers.choose`.
 
   Returns:
     A module, (images [b, h, w, channels], train) -> features [b, D].
   """
-  return BACKBONES[name](feature=feature, width=width, axis_name=axis_name)
+  backbone = BACKBONES[name]
+  chosen = {'width': width} if backbone.has_width else {}
+  return backbone.make(feature=feature, axis_name=axis_name, platform=platform, **chosen)

@@ -7,11 +7,12 @@ from flax import linen as nn
 
 from mah_jax.models import dropout
 from mah_jax.models import imagenet
-from mah_jax.models import pool
+from mah_jax.models import layers
 
 MIN_PIXELS = 63  # the first convolution and three poolings leave one pixel
-GRID = 6  # side in pixels of what the fully connected layers read
-# Place in torchvision's `features`, channels, size, stride, padding; does a pooling follow?
+GRID = 6  # pixels: the fully connected layers read images of this side
+# The columns are the number of the layer in torchvision's `features`, channels, size, stride,
+# padding, and whether a pooling follows.
 CONVOLUTIONS = (
     (0, 64, 11, 4, 2, True),
     (3, 192, 5, 1, 2, True),
@@ -29,10 +30,12 @@ class AlexNet(nn.Module):
   Attributes:
     feature: 'pooled', the second layer of 4096, or 'logits', the 1000-way layer on it.
     axis_name: mapped axis over which the batch is spread, or None.
+    platform: see `layers.choose`.
   """
 
   feature: str = 'pooled'
   axis_name: str | None = None
+  platform: str = 'cpu'
 
   @nn.compact
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -40,19 +43,21 @@ class AlexNet(nn.Module):
 
     Args:
       images: float32, [b, h, w, 3], at least 63 pixels high and wide.
-      train: drop out, by a random key named 'dropout'.
+      train: apply dropout, which takes a random key named 'dropout'.
 
     Returns:
       [b, D]; D is 4096 for pooled features and 1000 for logits.
     """
     imagenet.check_input('AlexNet', images, self.feature, MIN_PIXELS)
     drop = functools.partial(dropout.Dropout, imagenet.DROPOUT_RATE, self.axis_name)
+    conv = imagenet.make_conv(self.platform)
+    max_pool = layers.choose(self.platform).max_pool
     x = images
-    for place, channels, size, stride, padding, pooled in CONVOLUTIONS:
-      x = nn.relu(imagenet.Conv(channels, (size, size), stride, padding=padding,
-                                name=f'features_{place}')(x))
+    for layer, channels, size, stride, padding, pooled in CONVOLUTIONS:
+      x = nn.relu(conv(channels, (size, size), stride, padding=padding,
+                       name=f'features_{layer}')(x))
       if pooled:
-        x = pool.max_pool(x, 3)
+        x = max_pool(x, 3)
     x = drop(name='classifier_0')(imagenet.flat_grid(x, GRID), train)  # [b, 9216]
     x = nn.relu(imagenet.Dense(4096, name='classifier_1')(x))
     x = drop(name='classifier_3')(x, train)

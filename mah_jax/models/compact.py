@@ -1,19 +1,16 @@
 """A small convolutional network for 8 to 64 pixel images that trains on a CPU."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 from flax import linen as nn
 
 from mah_jax import errors
-from mah_jax.models import conv as conv_lib
-from mah_jax.models import norm
-from mah_jax.models import pool
+from mah_jax.models import layers
 
 MIN_PIXELS = 8  # three poolings by two leave one pixel
 STEM_CHANNELS = 24
-
-_Conv = functools.partial(nn.Conv, use_bias=False, conv_general_dilated=conv_lib.convolve)
 
 
 class Block(nn.Module):
@@ -21,20 +18,23 @@ class Block(nn.Module):
 
   Attributes:
     channels: output channels of both convolutions.
-    axis_name: see `Compact`.
+    conv: makes a convolution, as nn.Conv does.
+    max_pool: see `layers.Layers`.
+    norm: makes a batch normalisation, given its name.
   """
 
   channels: int
-  axis_name: str | None
+  conv: Callable[..., nn.Module]
+  max_pool: Callable[..., jax.Array]
+  norm: Callable[..., nn.Module]
 
   @nn.compact
-  def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+  def __call__(self, x: jax.Array) -> jax.Array:
     """[b, h, w, any] -> [b, h // 2, w // 2, channels]."""
-    conv = functools.partial(_Conv, self.channels, (3, 3))
-    x = pool.max_pool(conv(name='conv1')(x), 2)
-    x = nn.gelu(norm.BatchNorm(self.axis_name, name='bn1')(x, train))
-    x = conv(name='conv2')(x)
-    return nn.gelu(norm.BatchNorm(self.axis_name, name='bn2')(x, train))
+    x = self.max_pool(self.conv(self.channels, (3, 3), name='conv1')(x), 2)
+    x = nn.gelu(self.norm(name='bn1')(x))
+    x = self.conv(self.channels, (3, 3), name='conv2')(x)
+    return nn.gelu(self.norm(name='bn2')(x))
 
 
 class Compact(nn.Module):
@@ -43,10 +43,12 @@ class Compact(nn.Module):
   Attributes:
     width: channels of the first block; the other two have four times as many.
     axis_name: mapped axis over which training synchronises batch statistics, or None.
+    platform: see `layers.choose`.
   """
 
   width: int
   axis_name: str | None = None
+  platform: str = 'cpu'
 
   @nn.compact
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -64,8 +66,11 @@ class Compact(nn.Module):
       raise errors.UsageError(
           f'The compact network cannot read images of {h} x {w} pixels; '
           f'use --image_size={MIN_PIXELS} or more.')
-    x = _Conv(STEM_CHANNELS, (2, 2), name='stem')(images)
-    x = nn.gelu(x)
+    layer = layers.choose(self.platform)
+    conv = functools.partial(layer.Conv, use_bias=False)
+    norm = functools.partial(
+        layer.BatchNorm, use_running_average=not train, axis_name=self.axis_name)
+    x = nn.gelu(conv(STEM_CHANNELS, (2, 2), name='stem')(images))
     for i, multiple in enumerate((1, 4, 4)):
-      x = Block(multiple * self.width, self.axis_name, name=f'block{i + 1}')(x, train)
+      x = Block(multiple * self.width, conv, layer.max_pool, norm, name=f'block{i + 1}')(x)
     return x.max(axis=(1, 2))

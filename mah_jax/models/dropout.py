@@ -21,7 +21,7 @@ class Dropout(nn.Module):
 
   @nn.compact
   def __call__(self, x: jax.Array, train: bool) -> jax.Array:
-    """[b, D] -> [b, D], the same array unless training."""
+    """[b, D] -> [b, D]; returns x itself unless `train` is set."""
     if not train:
       return x
     b, size = x.shape

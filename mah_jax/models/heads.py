@@ -1,6 +1,10 @@
-"""The heads of all methods, those of MAH from section 3.2, and the network they complete."""
+"""Heads, which map features to the outputs of a method, and the networks that they complete.
+
+Equations are those of the MAH paper, section 3.2.
+"""
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 
@@ -23,7 +27,7 @@ class FlatHeads(nn.Module):
 class CascadedHeads(nn.Module):
   """Eq. 3: the longest head reads the feature, each shorter one the next longer.
 
-  The chain is linear; tanh is applied to what is returned, never between two heads.
+  The chain is linear: tanh is applied to the outputs, never between two heads.
 
   Attributes:
     code_lengths: bits per head, ascending.
@@ -42,7 +46,7 @@ class CascadedHeads(nn.Module):
 
 
 class LinearHead(nn.Module):
-  """One linear map without an activation: codes of DPSH, logits of a classifier.
+  """One linear map without an activation.
 
   Attributes:
     size: number of outputs.
@@ -54,6 +58,23 @@ class LinearHead(nn.Module):
   def __call__(self, features: jax.Array) -> tuple[jax.Array]:
     """[b, D] -> ([b, size],)."""
     return (nn.Dense(self.size, name='linear')(features),)
+
+
+class WeightedBits(nn.Module):
+  """One linear map, and a learned weight for each bit, which is 1 before training.
+
+  Attributes:
+    bits: number of bits, c.
+  """
+
+  bits: int
+
+  @nn.compact
+  def __call__(self, features: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """[b, D] -> bits [b, c] and their weights, repeated for each image, [b, c]."""
+    x = nn.Dense(self.bits, name='bits')(features)
+    weights = self.param('weights', nn.initializers.ones, (self.bits,))
+    return x, jnp.broadcast_to(weights, x.shape)
 
 
 class HashNetwork(nn.Module):
@@ -68,7 +89,7 @@ class HashNetwork(nn.Module):
   heads: nn.Module
 
   def __call__(self, images: jax.Array, train: bool) -> tuple[jax.Array, ...]:
-    """[b, h, w, channels] -> what the heads give, ([b, w], ...)."""
+    """[b, h, w, channels] -> outputs of the heads, ([b, w], ...)."""
     return self.heads(self.backbone(images, train))
 
 
@@ -76,10 +97,10 @@ class Towers(nn.Module):
   """Two networks for the same images: one hashes queries, the other the database.
 
   Attributes:
-    backbone: of the queries, as in HashNetwork.
-    heads: module, features [b, D] -> embeddings ([b, c],).
-    database_backbone: of the database.
-    database_heads: likewise.
+    backbone: module for queries, (images [b, h, w, channels], train) -> features [b, D].
+    heads: module for queries, features [b, D] -> embeddings ([b, c],).
+    database_backbone: module for the database, with the shapes of `backbone`.
+    database_heads: module for the database, with the shapes of `heads`.
   """
 
   backbone: nn.Module

@@ -1,6 +1,7 @@
-"""What the networks for ImageNet share: layers, the way into the top, checks of the input."""
+"""Parts that the networks for ImageNet share: layers, pixel statistics, checks of the input."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -8,27 +9,35 @@ import numpy as np
 from flax import linen as nn
 
 from mah_jax import errors
-from mah_jax.models import conv
+from mah_jax.models import layers
 
 FEATURES = ('pooled', 'logits')
 NUM_CLASSES = 1000  # outputs of the top layer
-DROPOUT_RATE = 0.5  # of AlexNet and VGG
+DROPOUT_RATE = 0.5  # AlexNet and VGG use it
+# The mean and the deviation of ImageNet's pixels: torchvision's networks read
+# (RGB - MEAN) / STD, where RGB is in 0..1.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 
-# Initial weights as in torchvision's ResNet and VGG; biases are zero.
-Conv = functools.partial(
-    nn.Conv, kernel_init=nn.initializers.variance_scaling(2.0, 'fan_out', 'normal'),
-    conv_general_dilated=conv.convolve)
+# Torchvision's VGG starts with these weights; biases are zero.
 Dense = functools.partial(nn.Dense, kernel_init=nn.initializers.normal(0.01))
 
 
+def make_conv(platform: str) -> Callable[..., nn.Conv]:
+  """Returns the nn.Conv of a platform, with the initial weights of torchvision's ResNet and VGG."""
+  return functools.partial(
+      layers.choose(platform).Conv,
+      kernel_init=nn.initializers.variance_scaling(2.0, 'fan_out', 'normal'))
+
+
 def check_input(network: str, images: jax.Array, feature: str, min_pixels: int = 1) -> None:
-  """Refuses what a network cannot work with.
+  """Refuses images and features that a network cannot work with.
 
   Args:
-    network: what the messages call it.
+    network: name of the network in the messages.
     images: [b, h, w, 3].
     feature: one of `FEATURES`.
-    min_pixels: least height and width that leave a pixel after all poolings.
+    min_pixels: least height and width from which all poolings leave a pixel.
   """
   if feature not in FEATURES:
     raise errors.UsageError(

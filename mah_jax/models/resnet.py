@@ -1,27 +1,26 @@
-"""ResNets as torchvision defines them (He et al. 2016); ResNet-50's stride in either place."""
+"""ResNets as torchvision defines them (He et al. 2016), and ResNet-50 as the paper strides it."""
 
 import functools
+from collections.abc import Callable
 
 import jax
 from flax import linen as nn
 
 from mah_jax.models import imagenet
-from mah_jax.models import norm
-from mah_jax.models import pool
+from mah_jax.models import layers
 
 
-def _conv(channels: int, size: int, strides: int, name: str) -> nn.Conv:
+def _conv(make: Callable[..., nn.Conv], channels: int, size: int, strides: int,
+          name: str) -> nn.Conv:
   """A convolution without bias, padded alike on both sides; SAME would not be."""
-  return imagenet.Conv(channels, (size, size), strides, padding=size // 2, use_bias=False,
-                       name=name)
+  return make(channels, (size, size), strides, padding=size // 2, use_bias=False, name=name)
 
 
-def _add_shortcut(x: jax.Array, y: jax.Array, strides: int, train: bool,
-                  axis_name: str | None) -> jax.Array:
+def _add_shortcut(x: jax.Array, y: jax.Array, strides: int, conv: Callable[..., nn.Module],
+                  norm: Callable[..., nn.Module]) -> jax.Array:
   """ReLU of x + y; x is projected first where a block changes the shape."""
   if x.shape != y.shape:
-    x = _conv(y.shape[-1], 1, strides, 'downsample_conv')(x)
-    x = norm.BatchNorm(axis_name, name='downsample_bn')(x, train)
+    x = norm(name='downsample_bn')(conv(y.shape[-1], 1, strides, 'downsample_conv')(x))
   return nn.relu(x + y)
 
 
@@ -31,21 +30,23 @@ class BasicBlock(nn.Module):
   Attributes:
     channels: channels of both convolutions.
     strides: step of the block in pixels, 1 or 2.
-    axis_name: see `ResNet`.
+    conv: makes a convolution, given its channels, size, strides and name.
+    norm: makes a batch normalisation, given its name.
   """
 
   channels: int
   strides: int
-  axis_name: str | None
+  conv: Callable[..., nn.Module]
+  norm: Callable[..., nn.Module]
 
   @nn.compact
-  def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+  def __call__(self, x: jax.Array) -> jax.Array:
     """[b, h, w, any] -> [b, h / strides, w / strides, channels]."""
-    y = _conv(self.channels, 3, self.strides, 'conv1')(x)
-    y = nn.relu(norm.BatchNorm(self.axis_name, name='bn1')(y, train))
-    y = _conv(self.channels, 3, 1, 'conv2')(y)
-    y = norm.BatchNorm(self.axis_name, name='bn2')(y, train)
-    return _add_shortcut(x, y, self.strides, train, self.axis_name)
+    y = self.conv(self.channels, 3, self.strides, 'conv1')(x)
+    y = nn.relu(self.norm(name='bn1')(y))
+    y = self.conv(self.channels, 3, 1, 'conv2')(y)
+    y = self.norm(name='bn2')(y)
+    return _add_shortcut(x, y, self.strides, self.conv, self.norm)
 
 
 class Bottleneck(nn.Module):
@@ -54,26 +55,28 @@ class Bottleneck(nn.Module):
   Attributes:
     channels: channels of the first two convolutions; the output has four times as many.
     strides: step of the block in pixels, 1 or 2.
-    axis_name: see `ResNet`.
+    conv: as in `BasicBlock`.
+    norm: as in `BasicBlock`.
     stride_on_1x1: the first 1x1 convolution takes the step (v1), not the 3x3 (v1.5).
   """
 
   channels: int
   strides: int
-  axis_name: str | None
+  conv: Callable[..., nn.Module]
+  norm: Callable[..., nn.Module]
   stride_on_1x1: bool
 
   @nn.compact
-  def __call__(self, x: jax.Array, train: bool) -> jax.Array:
+  def __call__(self, x: jax.Array) -> jax.Array:
     """[b, h, w, any] -> [b, h / strides, w / strides, 4 * channels]."""
     first, second = (self.strides, 1) if self.stride_on_1x1 else (1, self.strides)
-    y = _conv(self.channels, 1, first, 'conv1')(x)
-    y = nn.relu(norm.BatchNorm(self.axis_name, name='bn1')(y, train))
-    y = _conv(self.channels, 3, second, 'conv2')(y)
-    y = nn.relu(norm.BatchNorm(self.axis_name, name='bn2')(y, train))
-    y = _conv(4 * self.channels, 1, 1, 'conv3')(y)
-    y = norm.BatchNorm(self.axis_name, name='bn3')(y, train)
-    return _add_shortcut(x, y, self.strides, train, self.axis_name)
+    y = self.conv(self.channels, 1, first, 'conv1')(x)
+    y = nn.relu(self.norm(name='bn1')(y))
+    y = self.conv(self.channels, 3, second, 'conv2')(y)
+    y = nn.relu(self.norm(name='bn2')(y))
+    y = self.conv(4 * self.channels, 1, 1, 'conv3')(y)
+    y = self.norm(name='bn3')(y)
+    return _add_shortcut(x, y, self.strides, self.conv, self.norm)
 
 
 class ResNet(nn.Module):
@@ -83,11 +86,12 @@ class ResNet(nn.Module):
   `downsample_conv` and `downsample_bn`; everything else keeps its name.
 
   Attributes:
-    stage_sizes: blocks per stage; (3, 4, 6, 3) is ResNet-50 and, of basic blocks, 34.
-    stride_on_1x1: v1 of the paper; otherwise v1.5, the one torchvision has.
+    stage_sizes: blocks per stage; (3, 4, 6, 3) is ResNet-50 or, with basic blocks, ResNet-34.
+    stride_on_1x1: build v1, the network of the paper, not v1.5, which torchvision has.
     feature: 'pooled', the averaged last stage, or 'logits', the 1000-way layer on it.
     axis_name: mapped axis over which training synchronises batch statistics, or None.
-    basic_blocks: build of `BasicBlock`, which has no 1x1 convolution, not `Bottleneck`.
+    basic_blocks: the blocks are `BasicBlock`, without 1x1 convolutions, not `Bottleneck`.
+    platform: see `layers.choose`.
   """
 
   stage_sizes: tuple[int, ...] = (3, 4, 6, 3)
@@ -95,6 +99,7 @@ class ResNet(nn.Module):
   feature: str = 'pooled'
   axis_name: str | None = None
   basic_blocks: bool = False
+  platform: str = 'cpu'
 
   @nn.compact
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -109,15 +114,18 @@ class ResNet(nn.Module):
       basic blocks and 2048 with bottlenecks.
     """
     imagenet.check_input('A ResNet', images, self.feature)
+    layer = layers.choose(self.platform)
+    conv = functools.partial(_conv, imagenet.make_conv(self.platform))
+    norm = functools.partial(
+        layer.BatchNorm, use_running_average=not train, axis_name=self.axis_name)
     block = BasicBlock if self.basic_blocks else functools.partial(
         Bottleneck, stride_on_1x1=self.stride_on_1x1)
-    x = _conv(64, 7, 2, 'conv1')(images)
-    x = nn.relu(norm.BatchNorm(self.axis_name, name='bn1')(x, train))
-    x = pool.max_pool(x, 3, padding=1)
+    x = nn.relu(norm(name='bn1')(conv(64, 7, 2, 'conv1')(images)))
+    x = layer.max_pool(x, 3, padding=1)
     for i, num_blocks in enumerate(self.stage_sizes):
       for j in range(num_blocks):
         strides = 2 if i > 0 and j == 0 else 1  # the max-pool halved for the first stage
-        x = block(64 * 2**i, strides, self.axis_name, name=f'layer{i + 1}_{j}')(x, train)
+        x = block(64 * 2**i, strides, conv, norm, name=f'layer{i + 1}_{j}')(x)
     x = x.mean(axis=(1, 2))  # [b, D]
     if self.feature == 'pooled':
       return x

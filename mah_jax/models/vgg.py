@@ -7,10 +7,10 @@ from flax import linen as nn
 
 from mah_jax.models import dropout
 from mah_jax.models import imagenet
-from mah_jax.models import pool
+from mah_jax.models import layers
 
 MIN_PIXELS = 32  # five poolings by two leave one pixel
-GRID = 7  # side in pixels of what the fully connected layers read
+GRID = 7  # pixels: the fully connected layers read images of this side
 STAGE_CHANNELS = (64, 128, 256, 512, 512)
 
 
@@ -23,11 +23,13 @@ class VGG(nn.Module):
     stage_sizes: convolutions per stage; (1, 1, 2, 2, 2) is VGG-11, (2, 2, 3, 3, 3) VGG-16.
     feature: 'pooled', the second layer of 4096, or 'logits', the 1000-way layer on it.
     axis_name: mapped axis over which the batch is spread, or None.
+    platform: see `layers.choose`.
   """
 
   stage_sizes: tuple[int, ...]
   feature: str = 'pooled'
   axis_name: str | None = None
+  platform: str = 'cpu'
 
   @nn.compact
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -35,20 +37,22 @@ class VGG(nn.Module):
 
     Args:
       images: float32, [b, h, w, 3], at least 32 pixels high and wide.
-      train: drop out, by a random key named 'dropout'.
+      train: apply dropout, which takes a random key named 'dropout'.
 
     Returns:
       [b, D]; D is 4096 for pooled features and 1000 for logits.
     """
     imagenet.check_input('VGG', images, self.feature, MIN_PIXELS)
     drop = functools.partial(dropout.Dropout, imagenet.DROPOUT_RATE, self.axis_name)
-    x, place = images, 0  # place in torchvision's `features`, which counts ReLU and pooling
+    conv = imagenet.make_conv(self.platform)
+    max_pool = layers.choose(self.platform).max_pool
+    x, layer = images, 0  # torchvision's `features` numbers ReLU and pooling as layers too
     for channels, num_convolutions in zip(STAGE_CHANNELS, self.stage_sizes, strict=True):
       for _ in range(num_convolutions):
-        x = nn.relu(imagenet.Conv(channels, (3, 3), padding=1, name=f'features_{place}')(x))
-        place += 2
-      x = pool.max_pool(x, 2)
-      place += 1
+        x = nn.relu(conv(channels, (3, 3), padding=1, name=f'features_{layer}')(x))
+        layer += 2
+      x = max_pool(x, 2)
+      layer += 1
     x = nn.relu(imagenet.Dense(4096, name='classifier_0')(imagenet.flat_grid(x, GRID)))
     x = drop(name='classifier_2')(x, train)
     x = nn.relu(imagenet.Dense(4096, name='classifier_3')(x))

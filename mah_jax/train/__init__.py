@@ -1,1 +1,1 @@
-"""Training: the step on the devices, the loop of Algorithm 1, the checkpoints."""
+"""Training: features, networks and their checkpoints, on all devices."""

@@ -1,9 +1,8 @@
-"""Checkpoints of a run: Orbax underneath, a hash of every file on top, since Orbax checks none."""
+"""Checkpoints of a run: Orbax writes them, and a hash of every file seals them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import pathlib
 import shutil
 from typing import Any
@@ -12,6 +11,7 @@ import jax
 import orbax.checkpoint as ocp
 
 from mah_jax import errors
+from mah_jax import storage
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
@@ -22,7 +22,8 @@ class Checkpoints:
   """The checkpoints in one folder, named by the number of training steps.
 
   Saving goes on in the background. A checkpoint counts once it is sealed: a file with the
-  sha256 of each of its files. One that is unsealed or differs from its seal is passed over.
+  sha256 of each of its files, since Orbax restores a damaged file without a word. A checkpoint
+  that is unsealed or differs from its seal is passed over.
   """
 
   def __init__(self, folder: pathlib.Path, max_to_keep: int | None = None):
@@ -93,11 +94,15 @@ class Checkpoints:
     args = ocp.args.Composite(meta=ocp.args.JsonRestore())
     return self._manager.restore(step, args=args).meta
 
-  def restore(self, step: int, state: step_lib.TrainState) -> step_lib.TrainState:
-    """The saved state, with the shapes of `state` and on its devices."""
-    template = jax.tree.map(ocp.utils.to_shape_dtype_struct, _tree(state))
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(template))
-    return state.replace(**self._manager.restore(step, args=args).state)
+  def shapes(self, step: int, name: str) -> tuple[jax.ShapeDtypeStruct, ...]:
+    """Shapes and types of the arrays that a part of the state was saved with."""
+    saved = ocp.PyTreeCheckpointHandler().metadata(self._folder / str(step) / 'state').tree
+    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in saved.get(name) or ())
+
+  def restore(self, step: int, template: step_lib.TrainState) -> step_lib.TrainState:
+    """The saved state, with the shapes and shardings of `template`."""
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(_tree(template)))
+    return template.replace(**self._manager.restore(step, args=args).state)
 
   def restore_part(self, step: int, template: Any) -> Any:
     """Part of what was saved: the leaves that `template` has, with their shapes and shardings."""
@@ -112,16 +117,13 @@ def _tree(state: step_lib.TrainState) -> dict[str, Any]:
 
 
 def _hashes(folder: pathlib.Path) -> dict[str, str]:
-  """sha256 of each file below a checkpoint's folder, but its seal."""
+  """sha256 of each file below a checkpoint's folder, without its seal."""
   return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
           for path in sorted(folder.rglob('*')) if path.is_file() and path.name != SEAL}
 
 
 def _seal(folder: pathlib.Path):
-  part = folder / f'{SEAL}.part'
-  hashes = _hashes(folder)
-  part.write_text(json.dumps(hashes, indent=1))
-  part.replace(folder / SEAL)
+  storage.write_json(folder / SEAL, _hashes(folder))
 
 
 def _damage(folder: pathlib.Path) -> str | None:
@@ -130,7 +132,7 @@ def _damage(folder: pathlib.Path) -> str | None:
   if not seal.exists():
     return 'the run was cut off while it was being saved'
   try:
-    expected = json.loads(seal.read_text())
+    expected = storage.read_json(seal)
   except ValueError:
     return f'its file {SEAL} is damaged'
   found = _hashes(folder)

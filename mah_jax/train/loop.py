@@ -13,31 +13,26 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax.data import pipeline
 from mah_jax.methods import base
 from mah_jax.train import step as step_lib
 
-# What a key is for: folded into the root key, then the number of the round or epoch.
+# A purpose is folded into the root key, then the number of the round or epoch.
 INIT, SAMPLE, ORDER, AUGMENT = range(4)
 RATE_DROP = 0.1  # as in the authors' script
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How long to train and when codes change: K, T, M and m of the paper, see Config.
-
-  num_rows is the number of database rows, n.
-  """
+  """How long to train: K, T, M and m of the paper, see Config; num_rows is n."""
   num_rows: int
   num_rounds: int
   epochs_per_round: int
   batch_size: int
   num_sampled: int
   shuffle: bool
-  code_update: str
-  code_embeddings: str
-  hold_codes_rounds: int
 
   @property
   def steps_per_epoch(self) -> int:
@@ -49,16 +44,28 @@ class Plan:
     """Training steps between two draws of rows."""
     return self.epochs_per_round * self.steps_per_epoch
 
-  def updates_codes(self, round_: int, epoch: int) -> bool:
-    """Whether the codes are updated after this epoch of this round, both from 0."""
-    due = self.code_update == 'epoch' or epoch == self.epochs_per_round - 1
-    return due and round_ >= self.hold_codes_rounds
+  @property
+  def num_epochs(self) -> int:
+    """Passes over sampled rows in all."""
+    return self.num_rounds * self.epochs_per_round
+
+  @property
+  def num_steps(self) -> int:
+    """Training steps in all."""
+    return self.num_rounds * self.steps_per_round
+
+
+def make_plan(config: config_lib.Config, num_rows: int) -> Plan:
+  """The plan of a Config for a database of so many rows."""
+  return Plan(num_rows=num_rows, num_rounds=config.num_rounds,
+              epochs_per_round=config.epochs_per_round, batch_size=config.batch_size,
+              num_sampled=config.sample_size(num_rows), shuffle=config.shuffle)
 
 
 class Pause(NamedTuple):
-  """A point where training can be looked at, saved and gone on with.
+  """A point where training can be scored, saved and resumed.
 
-  state: after the last step, its codes updated if that was due.
+  state: the state after the last step, its codes updated if that was due.
   round: number of the round, from 0.
   finished: whether the round is finished; if not, a stop was asked for.
   history: metrics of each step made in this round.
@@ -130,21 +137,21 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
   Args:
     state: new or restored; its step number says what is done already. It is used up.
     plan: how long, and when codes change.
-    method: loss and update of the codes.
+    method: its loss and its update of the codes.
     devices: where it runs.
     train_step: see step.make_train_step.
-    feed: batches of row numbers [B] -> their images on the devices.
-    encode: (state, row numbers [m]) -> outputs, for --code_embeddings=fresh.
+    feed: batches of database rows [B] -> their images on the devices.
+    encode: (state, database rows [m]) -> outputs, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
     on_step: called after each step; True asks to stop.
-    history: of the Pause that is gone on from, if its round was not finished.
+    history: the history of the Pause that is resumed, if its round was not finished.
 
   Yields:
     A Pause after each round, or at once when asked to stop; then the generator ends.
   """
   step = int(state.step)
   history = list(history)
-  for epoch in range(step // plan.steps_per_epoch, plan.num_rounds * plan.epochs_per_round):
+  for epoch in range(step // plan.steps_per_epoch, plan.num_epochs):
     r, t = divmod(epoch, plan.epochs_per_round)
     sampled = pipeline.sample(_fold(key, SAMPLE, r if method.resamples else 0),
                               plan.num_rows, plan.num_sampled)
@@ -163,11 +170,12 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
       if stop:
         break
     epoch_finished = step == (epoch + 1) * plan.steps_per_epoch
-    if epoch_finished and method.update_codes and plan.updates_codes(r, t):
-      memory = encode(state, sampled) if plan.code_embeddings == 'fresh' else state.memory
-      state = state.replace(codes=method.update_codes(
-          state.codes, memory, sampled, devices.over_rows))
-    round_finished = epoch_finished and t == plan.epochs_per_round - 1
+    is_last_epoch = t == plan.epochs_per_round - 1
+    update = method.update
+    if epoch_finished and update and update.due(r, is_last_epoch):
+      outputs = encode(state, sampled) if update.embeddings == 'fresh' else state.memory
+      state = state.replace(codes=update.solve(state.codes, outputs, sampled, devices.over_rows))
+    round_finished = epoch_finished and is_last_epoch
     if round_finished or stop:
       _check_finite(optax.tree.norm(state.params) + history[-1]['loss'], r)
       yield Pause(state, r, round_finished, [
@@ -185,7 +193,7 @@ def _fold(key: jax.Array, *numbers: int) -> jax.Array:
 
 
 def _check_finite(value: jax.Array | float, round_: int):
-  """Refuses a loss or network that is no longer finite."""
+  """Refuses a loss or a network that is no longer finite."""
   if not np.isfinite(float(value)):
     raise errors.InputError(f'The loss is not finite in round {round_ + 1}, which is not '
                             'saved. A lower --learning_rate usually helps.')

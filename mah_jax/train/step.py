@@ -1,4 +1,7 @@
-"""What runs on the devices: training step, encoding, row-wise work. Only this file knows them."""
+"""The programs that run on the devices: training step, encoding, row-wise work.
+
+No other file knows the devices.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ from mah_jax import errors
 from mah_jax.methods import base
 
 AXIS = 'devices'
-DROPOUT = 2**32 - 1  # folded into a step's key; no image has this place in its batch
+DROPOUT = 2**32 - 1  # folded into a step's key; no image has this place in the batch
 
 
 class TrainState(train_state.TrainState):
-  """Everything a run needs to go on, in one pytree.
+  """Everything that a run needs to be resumed, in one pytree.
 
   batch_stats: running means and variances of the network; empty where it has none.
-  codes: what a method solves for beside the network; MAH: database codes B, ([n, c] int8, ...).
+  codes: what a method solves for beside the network, such as database codes B, ([n, c] int8, ...).
   memory: last outputs H seen of the sampled rows, ([m, w], ...).
   key: root of all randomness inside steps.
   """
@@ -43,25 +46,40 @@ class TrainState(train_state.TrainState):
 def pick_devices(num_devices: int) -> list[jax.Device]:
   """The first `num_devices` devices; 0 means all."""
   try:
-    found = jax.local_devices()
+    available = jax.local_devices()
   except (RuntimeError, AssertionError) as error:
     raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
                             'the variable JAX_PLATFORMS.') from error
-  if num_devices > len(found):
+  if num_devices > len(available):
     raise errors.UsageError(
-        f'--num_devices={num_devices}, but this machine has {len(found)} ({found[0].platform}). '
+        f'--num_devices={num_devices}, but this machine has {len(available)} '
+        f'({available[0].platform}). '
         'On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=N makes N virtual ones.')
-  return found[:num_devices or None]
+  return available[:num_devices or None]
+
+
+def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
+  """Whether a device ended a program because its memory is full."""
+  return 'RESOURCE_EXHAUSTED' in str(error)
+
+
+def round_up(batch_size: int, devices: list[jax.Device]) -> int:
+  """The least batch size, not below this one, that the devices can share evenly."""
+  return -(-batch_size // len(devices)) * len(devices)
 
 
 class Devices:
-  """The devices of a run, and how arrays are laid over them."""
+  """The devices of a run, and how arrays are laid over them.
+
+  platform: 'cpu', 'gpu' and so on, for which networks choose their layers.
+  """
 
   def __init__(self, devices: list[jax.Device], batch_size: int):
     if batch_size % len(devices):
       raise errors.UsageError(f'--batch_size={batch_size} cannot be shared evenly by '
                               f'{len(devices)} devices: use a multiple of {len(devices)}.')
     self.devices = devices
+    self.platform = devices[0].platform
     self._row_maps: dict[Callable, Callable] = {}  # each compiled once
     mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
     self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -100,11 +118,14 @@ class Devices:
     return self.replicate(result.reshape(n + missing, *result.shape[2:])[:n])
 
 
-def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, image_shape,
-               m: int, key: jax.Array, init_key: jax.Array) -> TrainState:
-  """A state before the first step, for images of `image_shape` [h, w, ch] and m sampled rows."""
+def make_start(network: nn.Module, tx: optax.GradientTransformation, image_shape,
+               m: int) -> Callable[[jax.Array, jax.Array], TrainState]:
+  """Makes start(init_key, key) -> the state before the first step, without any codes.
 
-  @jax.jit  # of the network, only its parameters are computed
+  It is for images of `image_shape` [h, w, ch] and m sampled rows. Under jit the parameters of the
+  network are computed and nothing else of it.
+  """
+
   def start(init_key, key):
     outputs, variables = network.init_with_output(init_key, jnp.zeros((1, *image_shape)),
                                                   train=False)
@@ -113,17 +134,17 @@ def make_state(network: nn.Module, tx: optax.GradientTransformation, codes, imag
         batch_stats=variables.get('batch_stats', {}), codes=(),
         memory=tuple(jnp.zeros((m, u.shape[1])) for u in outputs), key=key)
 
-  return start(init_key, key).replace(codes=codes)
+  return start
 
 
 def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array, dtype: jnp.dtype, **options):
-  """A network, its backbones computed in `dtype`; all that is kept of them is float32."""
+  """Applies a network, its backbones computed in `dtype`; everything it returns is float32."""
   params = dict(variables['params'])
   backbones = [name for name in params if 'backbone' in name]
   for name in backbones or params:  # the network may itself be a backbone
     params[name] = jax.tree.map(lambda p: p.astype(dtype), params[name])
-  found = apply(variables | {'params': params}, x.astype(dtype), **options)
-  return jax.tree.map(lambda y: y.astype(jnp.float32), found)
+  result = apply(variables | {'params': params}, x.astype(dtype), **options)
+  return jax.tree.map(lambda y: y.astype(jnp.float32), result)
 
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
@@ -143,7 +164,7 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
   def step(state: TrainState, targets, images, batch):
     key = jax.random.fold_in(state.key, state.step)
-    # By place in the whole batch, so that an image is augmented alike on any number of devices.
+    # A place in the whole batch decides how its image is augmented, whatever the number of devices.
     place = jax.lax.axis_index(AXIS) * len(images) + jnp.arange(len(images))
     x = prepare(images, jax.vmap(jax.random.fold_in, (None, 0))(key, place))
     count = jax.lax.psum(batch.valid.sum(), AXIS)
@@ -155,8 +176,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
       # Every device sees and files every device's outputs, so that the state stays replicated.
       whole, position, valid = jax.lax.all_gather(
           (outputs, batch.position, batch.valid), AXIS, tiled=True)
-      place = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
-      memory = tuple(h.at[place].set(jax.lax.stop_gradient(u), mode='drop')
+      slot = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
+      memory = tuple(h.at[slot].set(jax.lax.stop_gradient(u), mode='drop')
                      for h, u in zip(state.memory, whole))
       seen = base.Seen(batch.position, memory, whole, position, valid, state.step)
       per_image, terms = loss(outputs, targets, seen)
@@ -173,10 +194,10 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
 def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
                 dtype: jnp.dtype = jnp.float32, mirror: bool = False) -> Callable:
-  """Compiles encode(variables, images [d, b, h, w, ch]) -> what the network gives, in numpy.
+  """Compiles encode(variables, images [d, b, h, w, ch]) -> outputs of the network, in NumPy.
 
   Each output [b, c] of the network becomes [d * b, c]. It is computed in `dtype`; with `mirror`
-  it is the mean of what the network gives for the image and for its mirror image.
+  it is the mean of the outputs for the image and for its mirror image.
   """
 
   def forward(variables, images):
@@ -201,7 +222,7 @@ Feed = Callable[[Iterable[np.ndarray]], Iterator[jax.Array]]  # rows [B], ... ->
 
 def make_feed(devices: Devices, images: np.ndarray) -> Feed:
   """Puts images [n, h, w, ch] on the devices; feed(batches of rows) yields those rows there."""
-  resident = devices.replicate(images)
+  resident = jax.block_until_ready(devices.replicate(images))  # so that a full device shows here
   gather = devices.pmap(lambda images, rows: images[rows], (None, 0), 0)
 
   def feed(batches):

@@ -1,1 +1,1 @@
-"""Weights of networks trained elsewhere: their files, and how they fit our networks."""
+"""Weights of networks trained elsewhere: fetched, read, and fitted to our networks."""

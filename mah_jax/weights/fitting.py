@@ -22,9 +22,9 @@ def fit(weights: files.Weights, variables: dict[str, Any],
   """Fills the variables of a backbone from a file.
 
   Args:
-    weights: what was read.
+    weights: the content of the file.
     variables: arrays, or their shapes, by collection: 'params' and maybe 'batch_stats'.
-    backbone: its name.
+    backbone: name of the backbone.
 
   Returns:
     The variables, of the same structure, and a report of one to three lines.
@@ -52,24 +52,24 @@ def torchvision_name(path: tuple[str, ...]) -> str:
 
 
 def _to_torch(shape: tuple[int, ...]) -> tuple[int, ...]:
-  """Shape in PyTorch: [h, w, in, out] -> [out, in, h, w], [in, out] -> [out, in]."""
+  """Our shape as PyTorch's: [h, w, in, out] -> [out, in, h, w], [in, out] -> [out, in]."""
   return (*shape[:1:-1], *shape[:2]) if len(shape) == 4 else shape[::-1]
 
 
 def _to_flax(array: np.ndarray) -> np.ndarray:
-  """The opposite, for an array."""
+  """PyTorch's array as ours: [out, in, h, w] -> [h, w, in, out], [out, in] -> [in, out]."""
   return np.ascontiguousarray(array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T)
 
 
 def _check(weights: files.Weights, shapes: dict[str, tuple[int, ...]], backbone: str) -> None:
   """Raises InputError unless the file has these tensors, and no others but a top layer."""
-  found = {name: array.shape for name, array in weights.tensors.items()}
+  in_file = {name: array.shape for name, array in weights.tensors.items()}
   # A deeper network would fit but for its additional layers.
-  names = [*shapes, *(name for name in found if not name.startswith(TOPS))]
-  wrong = [name for name in dict.fromkeys(names) if found.get(name) != shapes.get(name)]
+  names = [*shapes, *(name for name in in_file if not name.startswith(TOPS))]
+  wrong = [name for name in dict.fromkeys(names) if in_file.get(name) != shapes.get(name)]
   if wrong:
     there, here = (list(table[wrong[0]]) if wrong[0] in table else 'missing'
-                   for table in (found, shapes))
+                   for table in (in_file, shapes))
     remedy = ('use --feature=pooled, which leaves the top layer out'
               if all(name.startswith(TOPS) for name in wrong)
               else 'use the --backbone that the file is of, or another file')
@@ -83,13 +83,13 @@ def _check(weights: files.Weights, shapes: dict[str, tuple[int, ...]], backbone:
 
 
 def _report(weights: files.Weights, used: set[str], backbone: str) -> str:
-  """What became of the tensors in the file."""
+  """Says which tensors of the file were used and which were not, a sentence a line."""
   sizes = {name: array.size for name, array in weights.tensors.items()}
   lines = [f'{backbone} starts from {weights.path}: all of its {len(used)} tensors, '
            f'{sum(sizes[name] for name in used):,} numbers, were there.']
   unused = [name for name in sizes if name not in used]
   if unused:
-    lines.append(f'Not used: {", ".join(unused)}, as the heads read what comes before.')
+    lines.append(f'{", ".join(unused)} are not used, as the heads read what comes before.')
   if not weights.backbone:
     lines.append(f'The file does not say which network it is of; its tensors fit {backbone}.')
   return '\n'.join(lines)

@@ -16,23 +16,24 @@ from typing import NamedTuple
 import numpy as np
 
 from mah_jax import errors
+from mah_jax.models import imagenet
 
 BACKBONE = 'resnet50_v1'  # its stride is on the 1x1 convolutions
-MEAN = tuple(value / 255 for value in (123.68, 116.779, 103.939))  # of RGB
-STD = (0.229, 0.224, 0.225)  # Keras has none; this one gives inputs the usual scale
-EPSILON = 1e-5  # of batch norm in torchvision and in our networks
-LARGEST = 1 << 30  # bytes that a file of the archive may have
-CHUNK = 1 << 20    # bytes read at once
+MEAN = tuple(value / 255 for value in (123.68, 116.779, 103.939))  # red, green, blue
+STD = imagenet.STD  # Keras has none; this one gives inputs the usual scale
+EPSILON = 1e-5      # batch norm has it in torchvision and in our networks
+LARGEST = 1 << 30   # bytes that a file of the archive may have
+CHUNK = 1 << 20     # bytes read at once
 _PARTS = {'2a': ('conv1', 'bn1'), '2b': ('conv2', 'bn2'), '2c': ('conv3', 'bn3'),
           '1': ('downsample.0', 'downsample.1')}
 
 
 class Model(NamedTuple):
-  """What the files say.
+  """The Keras model as its files have it.
 
-  path: where they are.
+  path: the archive or the model.json.
   arrays: in Keras's layouts, by layer and kind, as in 'conv1/kernel'.
-  epsilons: of the batch norms, by layer.
+  epsilons: the epsilon of each batch norm, by layer.
   """
   path: pathlib.Path
   arrays: dict[str, np.ndarray]
@@ -46,13 +47,17 @@ def find(folder: pathlib.Path) -> pathlib.Path | None:
 
 
 def load(path: pathlib.Path) -> Model:
-  """Reads model.json and the shards beside it, or the same in an archive (.tgz)."""
+  """Reads model.json and the shards beside it, or the same files in an archive (.tgz).
+
+  Raises:
+    errors.InputError: the files are damaged, or of another model.
+  """
   with _blaming(path):
-    files = _archived(path) if path.suffix == '.tgz' else _unpacked(path.parent)
-    description = json.loads(files['model.json'])
+    contents = _archived(path) if path.suffix == '.tgz' else _unpacked(path.parent)
+    description = json.loads(contents['model.json'])
     arrays = {}
     for group in description['weightsManifest']:
-      arrays |= _cut(group['weights'], b''.join(files[name] for name in group['paths']))
+      arrays |= _cut(group['weights'], b''.join(contents[name] for name in group['paths']))
     layers = description['modelTopology']['model_config']['config']['layers']
     return Model(path, arrays, {layer['config']['name']: layer['config']['epsilon']
                                 for layer in layers if 'epsilon' in layer['config']})
@@ -60,7 +65,7 @@ def load(path: pathlib.Path) -> Model:
 
 @contextlib.contextmanager
 def _blaming(path: pathlib.Path) -> Iterator[None]:
-  """Turns whatever damaged files make the readers of archives and JSON raise into one kind."""
+  """Turns whatever damaged files make their readers raise into an InputError."""
   try:
     yield
   except Exception as error:
@@ -71,22 +76,22 @@ def _blaming(path: pathlib.Path) -> Iterator[None]:
 
 
 def _archived(path: pathlib.Path) -> dict[str, bytes]:
-  """Contents of model.json and of the shards by name; nothing is unpacked to disk."""
-  files = {}
+  """Contents of model.json and of the shards, by name; nothing is unpacked to disk."""
+  contents = {}
   with gzip.open(path) as stream, tarfile.open(fileobj=stream) as tar:
     for member in tar:
       name = pathlib.PurePosixPath(member.name).name
       if member.isfile() and _wanted(name):
-        if name in files or member.size > LARGEST:
+        if name in contents or member.size > LARGEST:
           raise ValueError(f'{member.name} is there twice or larger than {LARGEST:,} bytes')
-        files[name] = tar.extractfile(member).read()
+        contents[name] = tar.extractfile(member).read()
     while stream.read(CHUNK):  # up to the checksum at the end
       pass
-  return files
+  return contents
 
 
 def _unpacked(folder: pathlib.Path) -> dict[str, bytes]:
-  """The same from a folder."""
+  """Contents of model.json and of the shards in a folder, by name."""
   return {path.name: path.read_bytes() for path in folder.iterdir() if _wanted(path.name)}
 
 
@@ -95,7 +100,7 @@ def _wanted(name: str) -> bool:
 
 
 def _cut(specs: list[dict[str, Any]], content: bytes) -> dict[str, np.ndarray]:
-  """Cuts the joined shards of a group into its arrays."""
+  """Cuts the joined shards of a group into its arrays, by name."""
   if any(spec['dtype'] != 'float32' or 'quantization' in spec for spec in specs):
     raise ValueError('its numbers are not all float32')
   sizes = [4 * math.prod(spec['shape']) for spec in specs]
@@ -108,9 +113,9 @@ def _cut(specs: list[dict[str, Any]], content: bytes) -> dict[str, np.ndarray]:
 def convert(model: Model) -> dict[str, np.ndarray]:
   """Rewrites the network for torchvision's ResNet, which has no biases, without changing it.
 
-  The bias of a convolution is taken from the mean of its batch norm, and the difference of
-  the epsilons is added to the variance. conv1 reads (RGB / 255 - MEAN) / STD, as our networks
-  do, instead of BGR - 255 MEAN.
+  The mean of a batch norm loses the bias of the convolution before it, and its variance gains
+  the difference of the epsilons. conv1 reads (RGB / 255 - MEAN) / STD, as our networks do,
+  instead of BGR - 255 MEAN.
 
   Returns:
     float32 arrays by torchvision's names: convolutions [out, in, h, w], the top [out, in].
@@ -142,13 +147,13 @@ def convert(model: Model) -> dict[str, np.ndarray]:
 
 
 def _names(layer: str) -> tuple[str, str, str]:
-  """Torchvision's names of a convolution and its batch norm, and Keras's of the latter."""
+  """Torchvision's names of a convolution and its batch norm, and Keras's of the batch norm."""
   if layer == 'conv1':
     return 'conv1', 'bn1', 'bn_conv1'
   match = re.fullmatch(r'res([2-5])([a-z])_branch(1|2[abc])', layer)
   if not match:
     raise ValueError(f'no ResNet-50 has {layer}')
-  stage, block, branch = match.groups()
+  stage, letter, branch = match.groups()
   conv, norm = _PARTS[branch]
-  place = f'layer{int(stage) - 1}.{ord(block) - ord("a")}'
-  return f'{place}.{conv}', f'{place}.{norm}', layer.replace('res', 'bn')
+  block = f'layer{int(stage) - 1}.{ord(letter) - ord("a")}'
+  return f'{block}.{conv}', f'{block}.{norm}', layer.replace('res', 'bn')

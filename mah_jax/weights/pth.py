@@ -21,14 +21,14 @@ Buffer = bytes | memoryview
 Reader = Callable[['_Storage'], Buffer]
 
 LEGACY_MAGIC = 0x1950a86a20f9469cfc6c  # first of the pickles in the format before PyTorch 1.6
-WRAPPERS = ('state_dict', 'model')     # where training scripts keep the weights
+WRAPPERS = ('state_dict', 'model')     # keys under which training scripts keep the weights
 BFLOAT16 = 'bfloat16'                  # unknown to NumPy
 DTYPES = {'Float': 'f4', 'Half': 'f2', 'Double': 'f8', 'BFloat16': BFLOAT16, 'Long': 'i8',
           'Int': 'i4', 'Short': 'i2', 'Char': 'i1', 'Byte': 'u1', 'Bool': '?'}
 
 
 class _Storage(NamedTuple):
-  """Numbers in a row: under which key the file keeps them, their type, how many."""
+  """A sequence of numbers: the key under which the file keeps it, its type, its length."""
   key: str
   dtype: str
   size: int
@@ -40,18 +40,18 @@ class _Storage(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-  """A window on a storage; offset and strides count numbers, not bytes."""
+  """A tensor as a window on a storage; offset and strides count numbers, not bytes."""
   storage: _Storage
   offset: int
   shape: tuple[int, ...]
   strides: tuple[int, ...]
 
   def __setstate__(self, state: object) -> None:
-    """Accepts what early versions add to a parameter, its flags and hooks, for nothing."""
+    """Ignores the flags and hooks that early versions of PyTorch add to a parameter."""
 
 
 class _Call(NamedTuple):
-  """A function that a pickle may call; it cannot change it, as a tuple is immutable."""
+  """A function that a pickle may call but not change, as a tuple is immutable."""
   function: Callable[..., Any]
 
   def __call__(self, *arguments: Any) -> Any:
@@ -73,7 +73,7 @@ _ALLOWED = {
 
 
 class _Unpickler(pickle.Unpickler):
-  """Builds containers and `_Tensor`s; whatever else a pickle asks for ends the reading."""
+  """Builds containers and `_Tensor`s; a pickle that asks for anything else is refused."""
 
   def __init__(self, content: bytes, path: pathlib.Path):
     super().__init__(io.BytesIO(content), encoding='utf-8')
@@ -121,7 +121,7 @@ def _load_zip(content: bytes, path: pathlib.Path) -> tuple[Any, Reader, str]:
   """Reads <root>/data.pkl, beside which each storage is the member data/<key>.
 
   Returns:
-    The unpickled object, the bytes of a storage, and the order of bytes in a number.
+    The unpickled object, the reader of a storage's bytes, and the order of bytes in a number.
   """
   archive = zipfile.ZipFile(io.BytesIO(content))
   # torch.save compresses nothing, and what is not compressed cannot grow while it is read.
@@ -138,7 +138,11 @@ def _load_zip(content: bytes, path: pathlib.Path) -> tuple[Any, Reader, str]:
 
 
 def _load_legacy(content: bytes, path: pathlib.Path) -> tuple[Any, Reader, str]:
-  """Reads five pickles in a row, then each storage as its size and its numbers."""
+  """Reads five pickles in a row, then each storage as its size and its numbers.
+
+  Returns:
+    The unpickled object, the reader of a storage's bytes, and the order of bytes in a number.
+  """
   magic, _, end = _unpickle(content, 0, path)
   if magic != LEGACY_MAGIC:
     raise ValueError('it starts in another way')
@@ -159,8 +163,8 @@ def _unpickle(content: bytes, start: int, path: pathlib.Path) -> tuple[Any, dict
   """Reads one pickle; returns its object, the storages it names, and where it ends."""
   stream = io.BytesIO(content)
   stream.seek(start)
-  # The unpickler would reserve memory for any length and any memo number that it is told. A
-  # pass over the opcodes, which builds nothing, meets every length before.
+  # The unpickler would reserve memory for any length and any memo number that it is told. This
+  # pass over the opcodes builds nothing and meets every length first.
   for opcode, argument, _ in pickletools.genops(stream):
     if opcode.name in ('PUT', 'BINPUT', 'LONG_BINPUT') and argument > len(content):
       raise ValueError(f'it refers to an object {argument}')
@@ -169,7 +173,7 @@ def _unpickle(content: bytes, start: int, path: pathlib.Path) -> tuple[Any, dict
 
 
 def _arrays(state: Any, data: Reader, order: str, limit: int) -> dict[str, np.ndarray]:
-  """Finds the table of tensors and makes arrays of them, of `limit` numbers at most."""
+  """Makes arrays of the table of tensors in a pickle, of `limit` numbers at most."""
   for key in WRAPPERS:
     if isinstance(state, dict) and isinstance(state.get(key), dict):
       state = state[key]
@@ -199,7 +203,7 @@ def _numbers(storage: _Storage, data: Buffer, order: str) -> np.ndarray:
 
 
 def _window(name: str, tensor: _Tensor, numbers: np.ndarray) -> np.ndarray:
-  """The part of a storage that a tensor shows, which must be inside."""
+  """The part of a storage that a tensor shows; raises ValueError if it reaches beyond."""
   last = tensor.offset + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.strides))
   if math.prod(tensor.shape) and last >= len(numbers):
     raise ValueError(f'{name} reaches beyond its storage')

@@ -1,0 +1,87 @@
+"""Codebooks of well-separated codewords, one per label, and the codes of label sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+RESTARTS = 16     # searches for each length, of which the best is kept
+MAX_TAILS = 1024  # ways to lengthen a codeword that a search looks at
+
+
+def codebook(num_labels: int, code_lengths: Sequence[int],
+             seed: int) -> tuple[np.ndarray, ...]:
+  """Well-separated codewords for each length, ([L, c], ...) int8.
+
+  A longer codeword begins with the shorter one, so that a cascade can pass it on. Each length
+  minimises sum_ab 4^-distance(a, b) by changing one codeword at a time, which first of all
+  avoids equal codewords, then distance 1, and so on.
+  """
+  rng = np.random.default_rng(seed)
+  words = np.zeros((num_labels, 0), np.int8)
+  books = []
+  for c in code_lengths:
+    tries = [_extend(words, c, rng) for _ in range(RESTARTS)]
+    words = min(tries, key=lambda pair: pair[0])[1]
+    books.append(words)
+  return tuple(books)
+
+
+def codes_from_labels(labels: np.ndarray, words: np.ndarray) -> np.ndarray:
+  """The codes of rows: the sign of the sum of their labels' codewords, ties broken evenly.
+
+  A tie at bit k goes to the codeword of the row's first label where k and the numbers of the row's
+  labels have an even sum, and to the codeword of its last label elsewhere. A row without labels
+  gets signs that alternate from +1 on. So equal label sets have equal codes, a code of longer
+  codewords begins with the code of shorter ones, and of its pairs with other labels a label
+  decides about half.
+
+  Args:
+    labels: 0/1, [n, L].
+    words: a codebook, [L, c].
+
+  Returns:
+    [n, c] int8.
+  """
+  labels, bits = np.asarray(labels) > 0, np.arange(words.shape[1])
+  first = np.argmax(labels, axis=1)  # [n]
+  last = labels.shape[1] - 1 - np.argmax(labels[:, ::-1], axis=1)
+  even = (labels[:, 1::2].sum(axis=1)[:, None] + bits) % 2 == 0  # [n, c]
+  favoured = np.where(even, words[first], words[last])
+  favoured[~labels.any(axis=1)] = 1 - 2 * (bits % 2)
+  sums = labels.astype(np.float32) @ words.astype(np.float32)  # whole numbers, exact
+  return np.where(sums == 0, favoured, np.sign(sums)).astype(np.int8)
+
+
+def _extend(prefix: np.ndarray, c: int, rng: np.random.Generator) -> tuple[float, np.ndarray]:
+  """Adds bits to codewords [L, c0] by coordinate descent -> (energy, codewords [L, c])."""
+  num_labels, c0 = prefix.shape
+  added = c - c0
+  if 2**added <= MAX_TAILS:
+    tails = np.array(np.meshgrid(*[[-1, 1]] * added)).reshape(added, -1).T.astype(np.int8)
+  else:
+    tails = rng.choice(np.array([-1, 1], np.int8), (MAX_TAILS, added))
+  choice = rng.integers(len(tails), size=num_labels)
+  apart = _closeness(prefix)  # [L, L]
+  between = _closeness(tails)  # [tails, tails]
+  np.fill_diagonal(apart, 0.0)
+  chosen = between[choice]  # [L, tails]
+  energy, before = np.sum(apart * chosen[:, choice]), np.inf
+  while energy < before:
+    for a in range(num_labels):
+      cost = apart[a] @ chosen  # [tails]
+      best = np.flatnonzero(cost <= cost.min() * (1 + 1e-9))
+      if choice[a] not in best:
+        choice[a] = rng.choice(best)
+        chosen[a] = between[choice[a]]
+    energy, before = np.sum(apart * chosen[:, choice]), energy
+  return energy, np.concatenate([prefix, tails[choice]], axis=1)
+
+
+def _closeness(words: np.ndarray) -> np.ndarray:
+  """4^-distance of all pairs of words [k, c] -> [k, k]; powers of two, all of them exact."""
+  c = words.shape[1]
+  words = words.astype(np.float64)  # products of floats are much faster than those of integers
+  distance = (c - words @ words.T) / 2
+  return (0.25 ** np.arange(c + 1))[distance.astype(np.intp)]

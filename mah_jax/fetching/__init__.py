@@ -1,0 +1,1 @@
+"""Files from the network: each arrives whole and verified, or not at all."""

@@ -1,0 +1,1 @@
+"""The stories of the program: one file for each --mode."""

@@ -1,0 +1,102 @@
+"""--mode=encode: the network of a finished or stopped run hashes any folder of images, Eq. 14."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import console
+from mah_jax import errors
+from mah_jax import options
+from mah_jax import storage
+from mah_jax.data import images as images_lib
+from mah_jax.runs import folder as folder_lib
+from mah_jax.train import checkpoint
+from mah_jax.train import step as step_lib
+from mah_jax.train import trainer as trainer_lib
+
+INDEX = 'files.txt'      # line i names the image of row i
+SKIPPED = 'skipped.txt'  # images that could not be read, with the reason
+
+
+def encode(config: config_lib.Config):
+  """Writes packed codes of --images in every length, and an index of their files."""
+  with console.StopRequest('Stopped; nothing was written.') as stop:
+    _encode(config, stop)
+
+
+def _encode(config, stop):
+  source = storage.path(config.images)
+  names = images_lib.find(source)
+  if not names:
+    raise errors.InputError(f'--images={source} holds no image files '
+                            f'({", ".join(sorted(images_lib.SUFFIXES))}).')
+  hasher = _restore(config)
+  output = storage.path(config.output or f'{config.workdir}/encoded')
+  try:
+    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+  except OSError as error:
+    raise errors.InputError(f'--output={output} cannot be made ({error.strerror}): choose '
+                            'another.') from error
+  images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
+  bad = {}  # row: reason
+  feed = hasher.encoder.stream(images, on_bad=bad.__setitem__)
+  outputs = hasher.encoder(hasher.variables, feed, np.arange(len(names)), 'encoding images')
+  good = np.setdiff1d(np.arange(len(names)), list(bad))
+  if not len(good):
+    raise errors.InputError(f'None of the {len(names)} image files in {source} can be read; the '
+                            f'first, {names[0]}: {bad[0]}.')
+  arrays = _codes(config.code_lengths, hasher, outputs, good)
+  with stop.deferred():
+    _remove(output)
+    for name, array in arrays.items():
+      storage.write_npy(output / f'{name}.npy', array)
+    storage.write_text(output / SKIPPED,
+                       ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
+    storage.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
+  for row in sorted(bad)[:5]:
+    console.say(f'Skipped {names[row]}: {bad[row]}.')
+  console.say(f'{len(good)} images encoded to {options.text(config.code_lengths)} bits, '
+               f'{len(bad)} skipped. Written to {output}.')
+
+
+def _restore(config: config_lib.Config) -> trainer_lib.Hasher:
+  """The network of the newest checkpoint in --workdir."""
+  folder = folder_lib.RunFolder(config.workdir)
+  devices = step_lib.pick_devices(config.num_devices)
+  config = dataclasses.replace(config, batch_size=step_lib.round_up(config.batch_size, devices))
+  with (folder.opened(shared=True),
+        contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints):
+    step, reports = checkpoints.newest()
+    for report in reports:
+      console.say(report)
+    return trainer_lib.restore_hasher(
+        config, step_lib.Devices(devices, config.batch_size), checkpoints, step)
+
+
+def _codes(code_lengths: tuple[int, ...], hasher: trainer_lib.Hasher, outputs,
+           good: np.ndarray) -> dict[str, np.ndarray]:
+  """Packed codes [rows, bytes] and weights of bits [c] by the names of their files."""
+  method = hasher.method
+  sides = {'codes': method.query_embeddings, 'database_codes': method.database_embeddings}
+  if method.query_embeddings is method.database_embeddings:
+    del sides['database_codes']
+  arrays = {}
+  for name, embeddings in sides.items():
+    codes = trainer_lib.binary(embeddings(outputs), hasher.among)
+    arrays |= {f'{name}_{c}': np.packbits(head[good] > 0, axis=1)
+               for c, head in zip(code_lengths, codes)}
+  weights = method.bit_weights(outputs) or ()
+  return arrays | {f'bit_weights_{c}': w for c, w in zip(code_lengths, weights)}
+
+
+def _remove(output: pathlib.Path):
+  """Removes the files of an earlier encoding, the index first: its rows are other images."""
+  (output / INDEX).unlink(missing_ok=True)
+  for name in ('codes', 'database_codes', 'bit_weights'):
+    for path in output.glob(f'{name}_[0-9]*.npy'):
+      path.unlink()

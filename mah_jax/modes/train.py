@@ -1,0 +1,134 @@
+"""--mode=train: a network is trained, or features are fitted; then codes are scored and written."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from mah_jax import config as config_lib
+from mah_jax import console
+from mah_jax import errors
+from mah_jax.data import datasets
+from mah_jax.runs import folder as folder_lib
+from mah_jax.runs import results
+from mah_jax.runs import table
+from mah_jax.train import backbone
+from mah_jax.train import checkpoint
+from mah_jax.train import dataset
+from mah_jax.train import features
+from mah_jax.train import shallow
+from mah_jax.train import step as step_lib
+from mah_jax.train import trainer as trainer_lib
+
+
+def train(config: config_lib.Config):
+  """Trains or fits, from where the run folder is, and fills the folder."""
+  kept = ('the same command goes on from the last checkpoint.' if config.spec.trains_network else
+          'features that were extracted are kept, fits are not.')
+  folder = folder_lib.RunFolder(config.workdir)
+  config = backbone.resolve(config, folder.flags())
+  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
+  with console.StopRequest(f'Stopped; {kept}') as stop, folder.claimed(config):
+    data = dataset.load(config)
+    if data.report:
+      folder.write_skipped(data.report)
+    if config.spec.trains_network:
+      outcome = _train_network(config, data, devices, folder, stop)
+    else:
+      outcome = _fit_features(config, data, devices, folder)
+    table.say(results.write(folder, config, data, outcome))
+    console.say(f'Written to {folder.path}.')
+
+
+def _train_network(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
+                   folder: folder_lib.RunFolder, stop: console.StopRequest) -> results.Outcome:
+  """Trains from the newest checkpoint, or from the start where there is none."""
+  began = time.monotonic()
+  with contextlib.closing(checkpoint.Checkpoints(
+      folder.checkpoints, config.max_to_keep)) as checkpoints:
+    step, reports = checkpoints.newest(required=False)
+    for report in reports:
+      console.say(report)
+    if step is None:
+      progress = trainer_lib.begin(config, data, devices)
+    else:
+      progress = trainer_lib.restore(config, data, devices, checkpoints, step)
+    progress = _train_rounds(progress, folder, checkpoints, stop)
+  return network_outcome(progress, began)
+
+
+def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
+                  checkpoints: checkpoint.Checkpoints,
+                  stop: console.StopRequest) -> trainer_lib.Progress:
+  """Trains round after round, scoring and saving; leaves the program when asked to stop."""
+  trainer, state, before, history = progress
+  config, plan, began = trainer.config, trainer.plan, time.monotonic()
+  first = int(state.step) // plan.steps_per_round
+  if int(state.step) > plan.num_steps:
+    raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
+                            f'past {first} rounds already.')
+  folder.write_config(config, trainer.devices)
+  folder.keep_rounds(first)
+  with (console.bar(plan.num_steps, 'training', done=int(state.step)) as bar,
+        stop.deferred()):
+
+    def on_step():
+      bar.update()
+      checkpoints.poll()
+      return stop.asked
+
+    def seconds():
+      return before + time.monotonic() - began
+
+    for pause in trainer.fit(state, on_step, history):
+      state, done = pause.state, pause.round + 1
+      last = done == plan.num_rounds
+      if pause.finished:
+        line = f'round {done}/{plan.num_rounds}  loss {pause.metrics["loss"]:.4f}'
+        if last or config.eval_every and done % config.eval_every == 0:
+          scores = results.score(config, trainer.data, trainer.codes(state, always_encode=False),
+                                 trainer.code_updates(state))
+          # Before the checkpoint: a round is never saved without its line.
+          folder.add_round({'round': done, 'losses': pause.metrics, 'metrics': scores,
+                            'seconds': round(seconds(), 3)})
+          line += table.line(scores)
+        left = (seconds() - before) / (done - first) * (plan.num_rounds - done)
+        console.say(f'{line}  {console.clock(left)} left')
+      if stop.asked or last or done % config.checkpoint_every == 0:
+        trainer_lib.save(checkpoints, trainer, pause, seconds())
+    checkpoints.wait()
+    if stop.asked:
+      stop.leave(f'Stopped and saved in {folder.path}; the same command goes on from here.')
+  return trainer_lib.Progress(trainer, state, seconds())
+
+
+def network_outcome(progress: trainer_lib.Progress, began: float) -> results.Outcome:
+  """The codes and scores of a network as far as it is trained, at work since `began`."""
+  trainer, state = progress.trainer, progress.state
+  codes, updates = trainer.codes(state), trainer.code_updates(state)
+  metrics = results.score(trainer.config, trainer.data, codes, updates)
+  step = int(state.step)
+  return results.Outcome(
+      [codes], [metrics], [trainer.config.seed],
+      {'fit_seconds': progress.seconds, 'seconds': time.monotonic() - began},
+      {'step': step, 'round': step // trainer.plan.steps_per_round, 'code_updates': updates})
+
+
+def _fit_features(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
+                  folder: folder_lib.RunFolder) -> results.Outcome:
+  """Fits each code length to the features of the database, for each seed."""
+  x, split = features.extract(config, data, devices), data.protocol
+  queries, database = x[split.queries], x[split.database]  # copies, made once
+  folder.write_config(config, devices)
+  seeds = range(config.seed, config.seed + config.num_seeds)
+  codes, metrics, fit_seconds, began = [], [], 0.0, time.monotonic()
+  for seed in seeds:
+    of_seed, seconds = shallow.fit(config, queries, database, data.labels[split.database], seed)
+    fit_seconds += seconds
+    codes.append(of_seed)
+    metrics.append(results.score(config, data, of_seed, code_updates=None))
+    if len(seeds) > 1:
+      console.say(f'seed {seed}{table.line(metrics[-1])}')
+  return results.Outcome(
+      codes, metrics, seeds,
+      {'fit_seconds': fit_seconds, 'seconds': time.monotonic() - began}, {})

@@ -1,0 +1,68 @@
+"""Settings: frozen dataclasses whose fields have a default, a meaning and bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+from mah_jax import errors
+
+# When a field may differ from the value that a run was begun with. An evaluation may change how
+# images become codes; then results.json says how.
+NEVER, EVALUATION, AFTER_TRAINING, ALWAYS = 'never', 'evaluation', 'after training', 'always'
+
+Choices = Sequence[str] | Callable[[], Sequence[str]]
+
+
+def option(default: Any, doc: str, *, choices: Choices = (), least: float | None = None,
+           may_change: str = NEVER, group: str = '', networks_only: bool = False) -> Any:
+  """A field of a settings dataclass, which is also a command-line flag.
+
+  Args:
+    default: its value unless another is given; its type is the type of the flag.
+    doc: what it means, as one or more sentences.
+    choices: the texts that are allowed, or a function that lists them; empty: any.
+    least: the smallest number that is allowed.
+    may_change: when a run may go on with another value: NEVER, EVALUATION, AFTER_TRAINING or
+      ALWAYS.
+    group: the heading under which the help shows it.
+    networks_only: whether it has an effect only where a network is trained.
+  """
+  return dataclasses.field(default=default, metadata={
+      'doc': doc, 'choices': choices, 'least': least, 'may_change': may_change, 'group': group,
+      'networks_only': networks_only})
+
+
+def fields(settings: Any) -> dict[str, dataclasses.Field]:
+  """The options of a settings dataclass, or of an instance of one, by name."""
+  return {field.name: field for field in dataclasses.fields(settings)
+          if 'doc' in field.metadata}
+
+
+def choices(field: dataclasses.Field) -> tuple[str, ...]:
+  """The texts that a field allows; empty: any."""
+  found = field.metadata['choices']
+  return tuple(found() if callable(found) else found)
+
+
+def check(settings: Any):
+  """Raises UsageError for a value that is not finite, not a choice or too small."""
+  for name, field in fields(settings).items():
+    value, allowed, least = getattr(settings, name), choices(field), field.metadata['least']
+    if allowed and value not in allowed:
+      raise errors.UsageError(f'--{name}={value} is not one of {", ".join(allowed)}.')
+    numbers = value if isinstance(value, tuple) else (value,)
+    if any(isinstance(x, float) and not math.isfinite(x) for x in numbers):
+      raise errors.UsageError(f'--{name}={text(value)} must be finite.')
+    if least is not None and any(x < least for x in numbers):
+      raise errors.UsageError(f'--{name}={text(value)} must be at least {least}.')
+
+
+def text(value: Any) -> str:
+  """A value as it is written in a flag."""
+  if isinstance(value, (tuple, list)):
+    return ','.join(repr(x).removesuffix('.0') for x in value)
+  return str(value)

@@ -1,0 +1,137 @@
+"""Tables over several runs, in Markdown."""
+
+from __future__ import annotations
+
+import collections
+import pathlib
+import statistics
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+from mah_jax import config as config_lib
+from mah_jax import errors
+from mah_jax import methods
+from mah_jax import options
+from mah_jax.evaluation import scores as scores_lib
+from mah_jax.runs import folder as folder_lib
+from mah_jax.runs import results as results_lib
+
+PROTOCOL = ('id', 'queries', 'database', 'chance', 'ceiling')
+
+
+class Scores(NamedTuple):
+  """The scores of one code length that a table shows.
+
+  distinct: number of different codewords of the classes.
+  maps: by kind of database codes.
+  deviations: by kind of database codes, where a run averaged several seeds.
+  """
+  distinct: int
+  maps: dict[str, float]
+  deviations: dict[str, float]
+
+
+class Run(NamedTuple):
+  """A finished run: its flags and the scores that a table shows, by code length."""
+  flags: dict[str, Any]
+  dataset: str
+  protocol: dict[str, Any]
+  scores: dict[str, Scores]
+  seeds: tuple[int, ...]
+
+
+def read(path: pathlib.Path) -> Run:
+  """The run in a folder."""
+  folder = folder_lib.RunFolder(path)
+  if folder.flags() is None or not folder.results.exists():
+    raise errors.InputError(f'{path} is not the folder of a finished run: it has no config.json '
+                            'or no results.json.')
+  results = results_lib.read(folder)
+  try:
+    protocol = {name: results['protocol'][name] for name in PROTOCOL}
+    scores = {c: Scores(kinds['codebook']['distinct'], _maps(kinds),
+                        _maps(kinds.get('deviation', {})))
+              for c, kinds in results['metrics'].items()}
+    # A flag that is newer than the run has its default.
+    flags = config_lib.to_json(config_lib.Config()) | results_lib.evaluated_flags(folder, results)
+    return Run(flags, results['dataset'], protocol, scores, tuple(results['seeds']))
+  except (KeyError, TypeError, AttributeError):
+    raise errors.InputError(f'{folder.results} is damaged or of an earlier version of mah_jax: '
+                            'give the command of its run again.') from None
+
+
+def _maps(kinds: dict[str, Any]) -> dict[str, float]:
+  return {kind: float(kinds[kind]['map']) for kind in scores_lib.KINDS if kind in kinds}
+
+
+def table(runs: Sequence[Run]) -> str:
+  """A Markdown table: a row for each method and kind of database codes, a column per length.
+
+  A cell has the mean of `map` over the seeds, their deviation and number, and the distinct
+  codewords of the first of them. Runs whose protocols differ cannot stand in one table.
+  """
+  protocols = {run.protocol['id']: run.protocol for run in runs}
+  if len(protocols) > 1:
+    raise errors.UsageError('These runs have different queries or databases (protocol ids '
+                            f'{", ".join(protocols)}), so that their scores cannot be compared.')
+  protocol, = protocols.values()
+  lengths = sorted({int(c) for run in runs for c in run.scores})
+  rows = [['method', 'database', *[f'{c} bits' for c in lengths]]]
+  rows.append(['---'] * len(rows[0]))
+  for name, members in _named(runs).items():
+    for kind in scores_lib.KINDS:
+      cells = [_cell(name, [run for run in members
+                            if str(c) in run.scores and kind in run.scores[str(c)].maps],
+                     str(c), kind) for c in lengths]
+      if any(cells):
+        rows.append([name, kind, *cells])
+  lines = [f'| {" | ".join(row)} |' for row in rows]
+  return '\n'.join([
+      f'{runs[0].dataset}, {protocol["queries"]} queries, {protocol["database"]} '
+      f'database rows, protocol {protocol["id"][:16]}: map, mean +- deviation (number of seeds; '
+      'distinct codewords of the first).', '', *lines, '',
+      f'A random order has map {protocol["chance"]:.4f}, the labels themselves '
+      f'{protocol["ceiling"]:.4f}.'])
+
+
+def _named(runs: Sequence[Run]) -> dict[str, list[Run]]:
+  """Runs by method and, where a method was run in several ways, by the flags that differ."""
+  ways = collections.defaultdict(list)
+  for run in runs:
+    ways[tuple(_settings(run.flags).items())].append(run)
+  named = {}
+  for way, members in ways.items():
+    method = members[0].flags['method']
+    others = [dict(other) for other in ways if dict(other)['method'] == method]
+    different = [f'--{name}={value}' for name, value in way
+                 if any(other.get(name) != value for other in others)]
+    named[' '.join([method, *different])] = members
+  return named
+
+
+def _settings(flags: dict[str, Any]) -> dict[str, str]:
+  """The flags that make a row of the table: not those of a seed, a folder or a machine."""
+  spec, fields = methods.METHODS[flags['method']], config_lib.all_fields()
+  free = {name for name, field in fields.items()
+          if field.metadata['may_change'] == options.ALWAYS} - {'num_rounds'}
+  free |= {'seed', 'num_seeds'}
+  if spec.one_length or not spec.trains_network:
+    free.add('code_lengths')  # each length is fitted by itself
+  return {name: options.text(value) for name, value in config_lib.relevant(flags).items()
+          if name not in free}
+
+
+def _cell(name: str, runs: Sequence[Run], c: str, kind: str) -> str:
+  """Mean and deviation of one row's runs at one length; empty where there are none."""
+  if not runs:
+    return ''
+  seeds = [seed for run in runs for seed in run.seeds]
+  if len(set(seeds)) < len(seeds) or len(runs) > 1 and len(seeds) > len(runs):
+    raise errors.UsageError(f'Several of these runs of {name} have {c} bits and the same seeds, or '
+                            'are averages of seeds themselves: give one of them.')
+  scores = [run.scores[c] for run in runs]
+  maps = [of_run.maps[kind] for of_run in scores]
+  deviation = statistics.stdev(maps) if len(maps) > 1 else scores[0].deviations.get(kind)
+  spread = '' if deviation is None else f' +-{deviation:.3f}'
+  return f'{statistics.mean(maps):.3f}{spread} ({len(seeds)}; {scores[0].distinct})'

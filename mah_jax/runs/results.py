@@ -1,0 +1,190 @@
+"""The results of a run: results.json, codes.npz and codes/, read and written here only."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import errors
+from mah_jax import options
+from mah_jax import storage
+from mah_jax.data import datasets
+from mah_jax.evaluation import metrics
+from mah_jax.evaluation import scores
+from mah_jax.methods import base
+from mah_jax.runs import folder as folder_lib
+from mah_jax.train import loop
+
+SCHEMA = 1
+SIDES = ('queries', 'learned', 'encoded')  # fields of scores.Codes that are codes, [rows, c]
+PROGRESS = ('step', 'round', 'code_updates')
+
+
+class Outcome(NamedTuple):
+  """What a run ends with.
+
+  codes: of each seed, of each code length.
+  metrics: of each seed, by code length, see `score`.
+  seeds: of the runs.
+  timing: seconds by name: `fit_seconds` of training or fitting, `seconds` of everything.
+  progress: `step` and `round` that a network was trained to, and `code_updates`, how often its
+    codes were solved for; empty for methods that fit features.
+  """
+  codes: Sequence[Sequence[scores.Codes]]
+  metrics: Sequence[dict[str, Any]]
+  seeds: Sequence[int]
+  timing: dict[str, float]
+  progress: dict[str, int]
+
+
+def score(config: config_lib.Config, data: datasets.Dataset, codes: Sequence[scores.Codes],
+          code_updates: int | None) -> dict[str, Any]:
+  """Scores the codes of each length; the keys are those of results.json."""
+  labels = data.labels[data.protocol.queries], data.labels[data.protocol.database]
+  return {str(c.queries.shape[1]): scores.score(c, *labels, k=config.k, code_updates=code_updates)
+          for c in codes}
+
+
+def write(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
+          outcome: Outcome) -> dict[str, Any]:
+  """Writes codes/, codes.npz and results.json; returns the content of the last."""
+  split = data.protocol
+  for c, codes in zip(config.code_lengths, outcome.codes[0]):
+    storage.write_npy(folder.codes / f'queries_{c}.npy', codes.queries)
+    storage.write_npy(folder.codes / f'database_{c}.npy', codes.database)
+    if codes.weights is not None:
+      storage.write_npy(folder.codes / f'bit_weights_{c}.npy', codes.weights)
+  storage.write_npy(folder.codes / 'query_labels.npy', data.labels[split.queries])
+  storage.write_npy(folder.codes / 'database_labels.npy', data.labels[split.database])
+  storage.write_json(folder.codes / 'names.json', {
+      'queries': data.row_names(split.queries), 'database': data.row_names(split.database)})
+  buffer = io.BytesIO()
+  np.savez_compressed(buffer, **_pack(outcome.codes))
+  storage.write(folder.archive, buffer.getvalue())
+  return write_scores(folder, config, data, outcome)
+
+
+def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
+                 outcome: Outcome) -> dict[str, Any]:
+  """Writes results.json; returns its content."""
+  split = data.protocol
+  labels = data.labels[split.queries], data.labels[split.database]
+  results = {
+      'schema': SCHEMA, 'method': config.method, 'heads': getattr(config.options, 'heads', None),
+      'dataset': config.dataset,
+      'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
+                   'database': len(split.database),
+                   'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
+      'classes': list(data.class_names), 'seed': config.seed, 'seeds': list(outcome.seeds),
+      'k': config.k, **config_lib.changeable(config, options.EVALUATION),
+      'code_lengths': list(config.code_lengths), **outcome.progress,
+      'metrics': scores.average(outcome.metrics),
+      'timing': {name: round(seconds, 3) for name, seconds in outcome.timing.items()}}
+  storage.write_json(folder.results, results)
+  return results
+
+
+def read(folder: folder_lib.RunFolder) -> dict[str, Any]:
+  """The content of results.json."""
+  try:
+    results = storage.read_json(folder.results)
+    if results['protocol']['id'] and results['seeds']:
+      return results
+  except (OSError, ValueError, LookupError, TypeError):
+    pass
+  raise errors.InputError(f'{folder.results} is missing or damaged: copy it again, or give the '
+                          'command of its run again.')
+
+
+def flags(folder: folder_lib.RunFolder) -> dict[str, Any] | None:
+  """The flags of the run, or None; where only codes are left, the flags that they were made by."""
+  if folder.flags() is None or not folder.has_codes_only:
+    return folder.flags()
+  return evaluated_flags(folder, read(folder))
+
+
+def evaluated_flags(folder: folder_lib.RunFolder, results: dict[str, Any]) -> dict[str, Any]:
+  """The flags that results were made by: the run's, but for those that an evaluation changed."""
+  evaluated = [name for name, field in config_lib.all_fields().items()
+               if field.metadata['may_change'] == options.EVALUATION]
+  return folder.flags() | {name: results[name] for name in ('code_lengths', *evaluated)
+                           if name in results}
+
+
+def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
+               data: datasets.Dataset) -> Outcome:
+  """The codes in codes.npz and what results.json says about them, scored anew."""
+  config_lib.check_same(dataclasses.replace(config, mode='train'), flags(folder))
+  try:
+    with np.load(folder.archive) as file:
+      arrays = dict(file)
+  except (OSError, ValueError, LookupError, EOFError, RuntimeError, zlib.error,
+          zipfile.BadZipFile) as error:
+    raise errors.InputError(f'{folder.archive} is missing or damaged ({error}): copy it '
+                            'again.') from error
+  results = read(folder)
+  if results['protocol']['id'] != data.protocol.id:
+    raise errors.InputError(f'The codes in {folder.path} are of other images than those in '
+                            f'{config.data_dir}.')
+  rows = {'queries': len(data.protocol.queries), 'learned': len(data.protocol.database),
+          'encoded': len(data.protocol.database)}
+  seeds, progress = results['seeds'], _progress(config, data, results)
+  try:
+    codes = [[_unpack(arrays, c, i, rows) for c in config.code_lengths] for i in range(len(seeds))]
+  except (LookupError, ValueError, TypeError):
+    raise errors.InputError(f'codes.npz in {folder.path} lacks codes or is of an earlier version '
+                            'of mah_jax: copy it again, or give the command of its run '
+                            'again.') from None
+  scored = [score(config, data, of_seed, progress.get('code_updates')) for of_seed in codes]
+  return Outcome(codes, scored, seeds, results.get('timing', {}), progress)
+
+
+def _progress(config: config_lib.Config, data: datasets.Dataset,
+              results: dict[str, Any]) -> dict[str, int]:
+  """How far the run was when its codes were kept; earlier versions kept those of the end."""
+  if not config.spec.trains_network or 'step' in results:
+    return {name: results[name] for name in PROGRESS if name in results}
+  plan = loop.make_plan(config, len(data.protocol.database))
+  updates = 0
+  if isinstance(config.options, base.CodeOptions):
+    updates = config.options.update(None).count(plan.num_epochs, plan.epochs_per_round)
+  return {'step': plan.num_steps, 'round': plan.num_rounds, 'code_updates': updates}
+
+
+def _pack(codes: Sequence[Sequence[scores.Codes]]) -> dict[str, np.ndarray]:
+  """Everything that the scores depend on, by name and length.
+
+  Codes are [seeds, rows, bytes], eight bits a byte; weights are [seeds, c].
+  """
+  arrays = {}
+  for seeds in zip(*codes):  # the codes of one length
+    c = seeds[0].queries.shape[1]
+    for name in SIDES:
+      if getattr(seeds[0], name) is not None:
+        arrays[f'{name}_{c}'] = np.stack([np.packbits(getattr(of_seed, name) > 0, axis=1)
+                                          for of_seed in seeds])
+    if seeds[0].weights is not None:
+      arrays[f'weights_{c}'] = np.stack([of_seed.weights for of_seed in seeds])
+  return arrays
+
+
+def _unpack(arrays: dict[str, np.ndarray], c: int, i: int, rows: dict[str, int]) -> scores.Codes:
+  """The codes of c bits of the i-th seed; raises LookupError or ValueError where they lack."""
+  sides = dict.fromkeys(SIDES)
+  for name in SIDES:
+    if f'{name}_{c}' in arrays:
+      packed = arrays[f'{name}_{c}'][i].reshape(rows[name], -(-c // 8))
+      sides[name] = np.unpackbits(packed, axis=1, count=c).astype(np.int8) * 2 - 1
+  weights = arrays[f'weights_{c}'][i] if f'weights_{c}' in arrays else None
+  codes = scores.Codes(**sides, weights=weights)
+  if codes.queries is None or codes.database is None:
+    raise LookupError(c)
+  return codes

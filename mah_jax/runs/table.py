@@ -1,0 +1,73 @@
+"""The results of one run for a person: a table, the classes that share a codeword, a line."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import Any
+
+from mah_jax import console
+from mah_jax.evaluation import scores as scores_lib
+
+LISTED = 5  # groups of classes that share a codeword, named in one sentence
+
+
+def say(results: dict[str, Any]):
+  """Prints the content of results.json as a table, and the sentences that belong to it."""
+  protocol, k = results['protocol'], results['k']
+  console.say(f'\n{table(results)}')
+  console.say(f'A random order has map {protocol["chance"]:.4f}, the labels themselves '
+              f'{protocol["ceiling"]:.4f}.')
+  if protocol['database'] < k:
+    console.say(f'The database has {protocol["database"]} rows, fewer than {k}: precision@{k} is '
+                'the share of relevant rows in all of it.')
+  for sentence in collisions(results):
+    console.say(sentence)
+
+
+def table(results: dict[str, Any]) -> str:
+  """The scores: one line for each length and kind of database codes."""
+  k = results['k']
+  rows = [('bits', 'database', 'map', '(low..high)', 'map_database_order', f'precision@{k}',
+           'distinct codewords')]
+  for c, scores in results['metrics'].items():
+    for kind in scores_lib.KINDS:
+      if kind not in scores:
+        continue
+      s = scores[kind]
+      spread = f' +-{scores["deviation"][kind]["map"]:.4f}' if 'deviation' in scores else ''
+      rows.append((c, kind, f'{s["map"]:.4f}{spread}', f'({s["map_low"]:.4f}..{s["map_high"]:.4f})',
+                   f'{s["map_database_order"]:.4f}', f'{s[f"precision@{k}"]:.4f}',
+                   str(scores['codebook']['distinct'])))
+  return align(rows)
+
+
+def collisions(results: dict[str, Any]) -> list[str]:
+  """A sentence for each code length at which classes share a codeword, with their names."""
+  sentences = []
+  for c, scores in results['metrics'].items():
+    owners = collections.defaultdict(list)
+    for name, word in zip(results['classes'], scores['codebook']['codewords']):
+      owners[word].append(name)
+    shared = [' = '.join(names) for word, names in owners.items() if word and len(names) > 1]
+    if shared:
+      more = f' and {len(shared) - LISTED} more' if len(shared) > LISTED else ''
+      sentences.append(f'At {c} bits, classes share a codeword: '
+                       f'{"; ".join(shared[:LISTED])}{more}.')
+  return sentences
+
+
+def line(metrics: dict[str, dict[str, Any]]) -> str:
+  """Codewords and MAP of each length, for a line of progress."""
+  codewords = ' '.join(str(scores['codebook']['distinct']) for scores in metrics.values())
+  kind = next(kind for kind in scores_lib.KINDS
+              if all(kind in scores for scores in metrics.values()))
+  maps = ' '.join(f'{scores[kind]["map"]:.3f}' for scores in metrics.values())
+  return f'  codewords {codewords}  {kind} map {maps}'
+
+
+def align(rows: Sequence[Sequence[str]]) -> str:
+  """Right-aligned columns, two spaces apart."""
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(row, widths))
+                   for row in rows)

@@ -1,0 +1,118 @@
+"""The encoder: a network and the pixels it reads, ready to turn images into outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from mah_jax import config as config_lib
+from mah_jax import console
+from mah_jax import errors
+from mah_jax.data import images as images_lib
+from mah_jax.data import pipeline
+from mah_jax.data import stream
+from mah_jax.train import step as step_lib
+
+MEGABYTE = 2**20
+DTYPES = {'float32': jnp.float32, 'bf16': jnp.bfloat16}
+CHANNELS = 3  # photographs are decoded to red, green and blue
+
+
+class Encoder:
+  """A module (images, train) -> outputs [b, D], and the way of its images from disk to device.
+
+  prepare: (uint8 images, keys) -> what the module reads, see data/pipeline.py.
+  input_shape: the shape of one image that the module reads, [h, w, ch].
+  """
+
+  def __init__(self, config: config_lib.Config, module: nn.Module, pixels: pipeline.Pixels,
+               devices: step_lib.Devices):
+    self.prepare = pipeline.make_prepare(pixels, crop=config.crop, augment=config.augment,
+                                         shift_pixels=config.shift_pixels)
+    self.input_shape = (pixels.size, pixels.size, pixels.channels)
+    self._shape = {'side': pipeline.whole_side(pixels.size, config.crop),
+                   'channels': pixels.channels}
+    self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
+    self._devices = devices
+    self._encode = step_lib.make_encode(devices, module, self.prepare, DTYPES[config.precision],
+                                        config.mirror)
+
+  def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
+    """Brings rows of images to the devices: all at once where they are few, else by batches."""
+    if isinstance(images, np.ndarray):
+      size = images.nbytes
+    else:
+      size = len(images) * self._shape['side']**2 * self._shape['channels']
+    if size > self._resident_mb * MEGABYTE:
+      return self.stream(images)
+    if not isinstance(images, np.ndarray):
+      images = self._decode(images)
+    try:
+      return step_lib.make_feed(self._devices, images)
+    except jax.errors.JaxRuntimeError as error:
+      if not step_lib.is_out_of_memory(error):
+        raise
+      raise errors.InputError(
+          f'The devices have too little memory for all images, {size / MEGABYTE:.0f} MB: lower '
+          '--resident_mb below that, so that they stream.') from error
+
+  def _decode(self, images: images_lib.Encoded) -> np.ndarray:
+    """The pixels of all images, [rows, side, side, ch] uint8."""
+    batches = [batch.row[batch.valid > 0]
+               for batch in pipeline.batches(np.arange(len(images)), self._batch_size)]
+    with console.bar(len(batches), 'decoding images') as bar:
+      parts = []
+      for part in stream.Stream(images, batches, **self._shape):
+        parts.append(part)
+        bar.update()
+    return np.concatenate(parts)
+
+  def stream(self, images: np.ndarray | images_lib.Encoded,
+             on_bad: Callable[[int, str], None] | None = None) -> step_lib.Feed:
+    """Brings images to the devices batch by batch, whatever their number.
+
+    An image that cannot be decoded is told to on_bad(row, reason) and fed as black, or raises
+    errors.InputError where on_bad is None.
+    """
+    if isinstance(images, np.ndarray):
+      return step_lib.make_streaming_feed(
+          self._devices, lambda batches: (images[rows] for rows in batches))
+    return step_lib.make_streaming_feed(
+        self._devices,
+        lambda batches: stream.Stream(images, batches, on_bad=on_bad, **self._shape))
+
+  def outputs(self, variables: dict[str, Any], feed: step_lib.Feed,
+              rows: np.ndarray) -> Iterator[Any]:
+    """Outputs of the module for rows that `feed` brings, batch by batch, each [B, D]."""
+    batches = list(pipeline.batches(rows, self._batch_size))
+    for batch, images in zip(batches, feed(batch.row for batch in batches)):
+      outputs = self._encode(variables, images)
+      yield jax.tree.map(lambda u, valid=batch.valid: u[valid > 0], outputs)
+
+  def __call__(self, variables: dict[str, Any], feed: step_lib.Feed, rows: np.ndarray,
+               name: str) -> Any:
+    """The `outputs` of all rows at once, each [rows, D], under a progress bar of this name."""
+    parts = []
+    with console.bar(len(rows), name) as bar:
+      for part in self.outputs(variables, feed, rows):
+        parts.append(part)
+        bar.update(len(jax.tree.leaves(part)[0]))
+    return jax.tree.map(lambda *us: np.concatenate(us), *parts)
+
+
+def input_size(config: config_lib.Config,
+               images: np.ndarray | images_lib.Encoded) -> tuple[int, int]:
+  """Side and channels of the images that a network reads when it is trained on these."""
+  if isinstance(images, np.ndarray):
+    _, h, _, channels = images.shape
+    return config.image_size or h, channels
+  if not config.image_size:
+    raise errors.UsageError('--image_size=0 keeps the images\' own size, but these may differ '
+                            'in theirs: give one, such as --image_size=224.')
+  return config.image_size, CHANNELS

@@ -1,0 +1,113 @@
+"""Features of a whole dataset from a pretrained backbone, computed once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from mah_jax import config as config_lib
+from mah_jax import console
+from mah_jax import errors
+from mah_jax import storage
+from mah_jax.data import datasets
+from mah_jax.data import pipeline
+from mah_jax.train import backbone
+from mah_jax.train import encoder as encoder_lib
+from mah_jax.train import step as step_lib
+from mah_jax.weights import imagenet
+
+SAVE_ROWS = 1024  # rows between two notes of how far an extraction is
+
+
+def extract(config: config_lib.Config, data: datasets.Dataset,
+            devices: step_lib.Devices) -> np.ndarray:
+  """Features of every row of a dataset, by the backbone and weights of a Config.
+
+  They are kept in the cache under a key made of the weights, the images and how these are
+  resized, cropped and normalised; the split into queries and database does not matter.
+  An extraction that was cut off goes on where it was. Without --pretrained weights the pixels
+  themselves are the features.
+
+  Returns:
+    [rows, D] float32; those of a backbone are mapped from disk, read-only.
+  """
+  if not config.pretrained:
+    return _pixels(data)
+  size, channels = encoder_lib.input_size(config, data.images)
+  module = backbone.make(config, devices.platform)
+  start = backbone.load(config, module, channels, devices)
+  console.say(start.report)
+  pixels = pipeline.Pixels(size, channels, start.mean, start.std)
+  about = {'dataset': data.name, 'images': _fingerprint(data), 'rows': len(data.images),
+           'backbone': config.backbone, 'feature': config.feature,
+           'weights': _digest(start.variables), 'crop': config.crop,
+           **({} if config.precision == 'float32' else {'precision': config.precision}),
+           **({'mirror': True} if config.mirror else {}),
+           'pixels': json.loads(json.dumps(pixels._asdict()))}
+  folder = storage.cache_folder('features') / _name(about)
+  finished = folder / 'features.npy'
+  folder.mkdir(parents=True, exist_ok=True)
+  with storage.lock(folder, on_busy=lambda: console.say(
+      'Another run is extracting the same features: waiting for it.')):
+    if not finished.exists():
+      storage.write_json(folder / 'about.json', about)
+      encoder = encoder_lib.Encoder(config, module, pixels, devices)
+      shape = jax.eval_shape(lambda x: module.apply(start.variables, x, train=False),
+                             np.zeros((1, *encoder.input_shape), np.float32)).shape
+      _fill(folder, encoder, devices.replicate(start.variables), data.images, shape[1])
+  return np.load(finished, mmap_mode='r')
+
+
+def _pixels(data: datasets.Dataset) -> np.ndarray:
+  if not isinstance(data.images, np.ndarray):
+    raise errors.UsageError(f'Features of photographs need --pretrained weights: {imagenet.HINT}.')
+  console.say('No --pretrained weights: the features are the pixels.')
+  return data.images.reshape(len(data.images), -1).astype(np.float32) / 255
+
+
+def _fill(folder: pathlib.Path, encoder: encoder_lib.Encoder, variables: dict[str, Any], images,
+          width: int):
+  """Writes features.npy; until it is whole, part.npy and the number of rows that are done."""
+  part, note = folder / 'part.npy', folder / 'rows.json'
+  rows = len(images)
+  done = storage.read_json(note) if note.exists() and part.exists() else 0
+  array = np.lib.format.open_memmap(part, 'r+' if done else 'w+', np.float32, (rows, width))
+  feed = encoder.feed(images[done:])
+  with console.bar(rows, 'extracting features', done=done) as bar:
+    saved = done
+    for outputs in encoder.outputs(variables, feed, np.arange(rows - done)):
+      array[done:done + len(outputs)] = outputs
+      done += len(outputs)
+      bar.update(len(outputs))
+      if done - saved >= SAVE_ROWS:
+        array.flush()  # before the note, which must never promise more than there is
+        storage.write_json(note, done)
+        saved = done
+  array.flush()
+  storage.install(part, folder / 'features.npy')
+  note.unlink(missing_ok=True)
+
+
+def _fingerprint(data: datasets.Dataset) -> str:
+  """A text that changes when the images do: a hash of all pixels, or the version of the files."""
+  if isinstance(data.images, np.ndarray):
+    return hashlib.sha256(np.ascontiguousarray(data.images)).hexdigest()
+  return f'{data.protocol.content} {data.images.version}'
+
+
+def _digest(variables: dict[str, Any]) -> str:
+  """sha256 of all weights, in the order of their names."""
+  digest = hashlib.sha256()
+  for _, leaf in sorted(jax.tree_util.tree_leaves_with_path(variables), key=lambda x: str(x[0])):
+    digest.update(np.ascontiguousarray(leaf))
+  return digest.hexdigest()
+
+
+def _name(about: dict[str, Any]) -> str:
+  """The name of the folder for features of which this is known."""
+  return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]

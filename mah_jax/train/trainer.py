@@ -1,0 +1,276 @@
+"""The trainer: network, method and data of a Config, compiled to be trained and to encode."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+
+from mah_jax import config as config_lib
+from mah_jax import console
+from mah_jax import discrete
+from mah_jax import errors
+from mah_jax.data import datasets
+from mah_jax.data import pipeline
+from mah_jax.evaluation import scores
+from mah_jax.methods import base
+from mah_jax.models import imagenet
+from mah_jax.train import backbone as backbone_lib
+from mah_jax.train import checkpoint
+from mah_jax.train import encoder as encoder_lib
+from mah_jax.train import loop
+from mah_jax.train import step as step_lib
+
+BACKBONES = ('backbone', 'database_backbone')  # parts of a network that take imported weights
+
+
+class Trainer:
+  """Everything that a Config says about training a network, ready to train and to encode.
+
+  labels: of the database, [n, L].
+  plan: how long it trains.
+  method: what its training and its codes are.
+  """
+
+  def __init__(self, config: config_lib.Config, data: datasets.Dataset,
+               pixels: pipeline.Pixels, devices: step_lib.Devices):
+    self.config, self.data, self.pixels, self.devices = config, data, pixels, devices
+    self.labels = data.labels[data.protocol.database]
+    self.plan = loop.make_plan(config, len(self.labels))
+    self.method = config.spec.make(config.options, base.Task(
+        self.labels, config.code_lengths, self.plan.num_sampled, config.seed))
+    self.network = network(config, self.method, devices.platform)
+    self.key = jax.random.key(config.seed)
+    self.optimizer = loop.make_optimizer(
+        _schedule(config, self.plan), momentum=config.momentum,
+        weight_decay=config.weight_decay, turns=self.method.turns,
+        steps_per_turn=self.plan.steps_per_epoch)
+    self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
+    # Fresh outputs for an update of the codes belong to training, which --mirror does not change.
+    self._plain = self._encoder if not config.mirror else encoder_lib.Encoder(
+        dataclasses.replace(config, mirror=False), self.network, pixels, devices)
+    self._start = step_lib.make_start(self.network, self.optimizer, self._encoder.input_shape,
+                                      self.plan.num_sampled)
+    self._keys = [jax.random.fold_in(self.key, use) for use in (loop.INIT, loop.AUGMENT)]
+    self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
+                                               encoder_lib.DTYPES[config.precision])
+    self._state, self._outputs = None, {}  # the newest state, and its outputs by their rows
+
+  @functools.cached_property
+  def _feed(self) -> step_lib.Feed:
+    """Brings rows of the dataset to the devices."""
+    return self._encoder.feed(self.data.images)
+
+  def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:
+    """The state before the first step, on all devices.
+
+    Args:
+      backbone: variables of the backbone to start from, by collection; None: random ones.
+    """
+    state = jax.jit(self._start)(*self._keys).replace(codes=self.method.init_codes())
+    for name, start in (backbone or {}).items():
+      state = state.replace(**{name: {
+          part: jax.tree.map(jnp.copy, start) if part in BACKBONES else values
+          for part, values in getattr(state, name).items()}})
+    return self.devices.replicate(state)
+
+  def restore(self, checkpoints: checkpoint.Checkpoints, step: int) -> step_lib.TrainState:
+    """The state that was saved after so many steps; nothing but its shapes is computed."""
+    state = jax.eval_shape(self._start, *self._keys)
+    return checkpoints.restore(step, self.devices.abstract(
+        state.replace(codes=checkpoints.shapes(step, 'codes'))))
+
+  def fit(self, state: step_lib.TrainState, on_step: Callable[[], bool],
+          history: Sequence[dict[str, float]] = ()) -> Iterator[loop.Pause]:
+    """Trains from wherever the state is; see `loop.fit`."""
+    return loop.fit(
+        state, self.plan, self.method, devices=self.devices, train_step=self.train_step,
+        feed=self.feed_database, encode=self.database_outputs, key=self.key, on_step=on_step,
+        history=history)
+
+  def feed_database(self, batches: Iterable[np.ndarray]) -> Iterator[jax.Array]:
+    """Brings batches of database rows to the devices, as a step_lib.Feed."""
+    return self._feed(self.data.protocol.database[rows] for rows in batches)
+
+  def database_outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
+    """Outputs for database rows as training asks for them, ([rows, w], ...)."""
+    return self._plain(state.variables, self._feed, self.data.protocol.database[rows],
+                       f'encoding {len(rows)} images')
+
+  def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
+    """Outputs of the network for rows of the dataset, ([rows, w], ...).
+
+    Outputs of the newest state are kept: the end of a run asks for those that its last round was
+    scored by.
+    """
+    if self._state is not state:
+      self._state, self._outputs = state, {}
+    key = rows.tobytes()
+    if key not in self._outputs:
+      self._outputs[key] = self._encoder(state.variables, self._feed, rows,
+                                         f'encoding {len(rows)} images')
+    return self._outputs[key]
+
+  def code_updates(self, state: step_lib.TrainState) -> int:
+    """How often the codes of a state have been solved for."""
+    if self.method.update is None:
+      return 0
+    return self.method.update.count(int(state.step) // self.plan.steps_per_epoch,
+                                    self.plan.epochs_per_round)
+
+  def codes(self, state: step_lib.TrainState, *,
+            always_encode: bool = True) -> tuple[scores.Codes, ...]:
+    """The codes of each length.
+
+    Args:
+      state: the network, and the codes that were solved for beside it.
+      always_encode: encode the database even where the method holds codes of its own for it.
+    """
+    method, split = self.method, self.data.protocol
+    outputs = self.outputs(state, split.queries)
+    among = words(method, state.codes)
+    queries = binary(method.query_embeddings(outputs), among)
+    none = (None,) * len(queries)
+    weights = method.bit_weights(outputs) or none
+    learned = method.learned(state.codes)
+    encoded = none
+    if learned is None or always_encode:
+      encoded = binary(method.database_embeddings(self.outputs(state, split.database)), among)
+    learned = none if learned is None else tuple(map(np.asarray, learned))
+    return tuple(scores.Codes(*parts) for parts in zip(queries, learned, encoded, weights))
+
+
+class Progress(NamedTuple):
+  """How far the training of a network is.
+
+  seconds: how long training took until now.
+  history: metrics of the steps of a round that is not finished.
+  """
+  trainer: Trainer
+  state: step_lib.TrainState
+  seconds: float = 0.0
+  history: Sequence[dict[str, float]] = ()
+
+
+def begin(config: config_lib.Config, data: datasets.Dataset,
+          devices: step_lib.Devices) -> Progress:
+  """A network before its first step, from --pretrained weights or random ones."""
+  size, channels = encoder_lib.input_size(config, data.images)
+  mean, std = ((imagenet.MEAN, imagenet.STD) if config.normalize == 'imagenet'
+               else (data.mean, data.std))
+  variables = None
+  if config.pretrained:
+    start = backbone_lib.load(config, backbone_lib.make(config, devices.platform), channels,
+                              devices)
+    console.say(start.report)
+    variables, mean, std = start.variables, start.mean, start.std
+  trainer = Trainer(config, data, pipeline.Pixels(size, channels, mean, std), devices)
+  return Progress(trainer, trainer.new_state(variables))
+
+
+def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
+            checkpoints: checkpoint.Checkpoints, step: int) -> Progress:
+  """A network as it was after so many steps."""
+  meta = checkpoints.meta(step)
+  config_lib.check_same(config, meta['flags'])
+  if meta['protocol'] != data.protocol.id:
+    raise errors.InputError(f'The names or labels of the images in {config.data_dir} are not those '
+                            f'that the run in {config.workdir} was begun with: restore them, or '
+                            'choose another --workdir.')
+  trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices)
+  state = trainer.restore(checkpoints, step)
+  console.say(f'Restored {config.workdir} after {step} steps.')
+  return Progress(trainer, state, meta['seconds'], meta['history'])
+
+
+def save(checkpoints: checkpoint.Checkpoints, trainer: Trainer, pause: loop.Pause,
+         seconds: float):
+  """Starts saving a checkpoint that `restore` and an encoding can read."""
+  checkpoints.save(pause.state, {
+      'flags': config_lib.to_json(trainer.config), 'pixels': trainer.pixels._asdict(),
+      'protocol': trainer.data.protocol.id, 'labels': trainer.labels.shape[1],
+      'seconds': seconds, 'history': [] if pause.finished else pause.history})
+
+
+class Hasher(NamedTuple):
+  """A trained network that turns images into codes and knows no dataset.
+
+  encoder: images to outputs.
+  method: outputs to embeddings.
+  variables: of the network.
+  among: the codes that an image may get, ([k, c] int8, ...), or None where it gets signs.
+  """
+  encoder: encoder_lib.Encoder
+  method: base.DeepMethod
+  variables: dict[str, Any]
+  among: tuple[np.ndarray, ...] | None
+
+
+def restore_hasher(config: config_lib.Config, devices: step_lib.Devices,
+                   checkpoints: checkpoint.Checkpoints, step: int) -> Hasher:
+  """The network as it was after so many steps, without what only training needs."""
+  meta = checkpoints.meta(step)
+  config_lib.check_same(config, meta['flags'])
+  no_rows = np.zeros((0, meta['labels']), np.uint8)
+  method = config.spec.make(config.options,
+                            base.Task(no_rows, config.code_lengths, 0, config.seed))
+  module = network(config, method, devices.platform)
+  encoder = encoder_lib.Encoder(config, module, pipeline.Pixels(**meta['pixels']), devices)
+  template = dict(jax.eval_shape(functools.partial(module.init, train=False), jax.random.key(0),
+                                 jnp.zeros((1, *encoder.input_shape))))
+  if method.nearest:
+    template['codes'] = checkpoints.shapes(step, 'codes')
+  restored = checkpoints.restore_part(step, devices.abstract(template))
+  among = words(method, restored.pop('codes', ()))
+  return Hasher(encoder, method, restored, among)
+
+
+def network(config: config_lib.Config, method: base.DeepMethod, platform: str) -> nn.Module:
+  """The network that a method builds on the backbone of a Config."""
+  return method.network(functools.partial(backbone_lib.make, config, platform))
+
+
+def words(method: base.DeepMethod, codes) -> tuple[np.ndarray, ...] | None:
+  """The distinct database codes ([k, c] int8, ...) that images may get, or None for signs.
+
+  Args:
+    method: it says which.
+    codes: codes of the database, ([n, c] int8, ...).
+  """
+  if not method.nearest:
+    return None
+  check_codes(codes)
+  return tuple(np.unique(np.asarray(b), axis=0) for b in codes)
+
+
+def check_codes(codes):
+  """Refuses database codes ([n, c], ...) that are still the zeros they began with."""
+  if not all(np.all(b) for b in codes):
+    raise errors.InputError('The newest checkpoint of this run is from before the first update of '
+                            'its codes: go on training first.')
+
+
+def binary(embeddings, among: tuple[np.ndarray, ...] | None = None) -> tuple[np.ndarray, ...]:
+  """Codes of embeddings, ([rows, c] int8, ...): their signs, or the nearest among `words`."""
+  if among is None:
+    return tuple(np.asarray(discrete.sign(u), np.int8) for u in embeddings)
+  return tuple(discrete.nearest(np.asarray(u), candidates)
+               for u, candidates in zip(embeddings, among))
+
+
+def _schedule(config: config_lib.Config, plan: loop.Plan) -> optax.Schedule:
+  """The learning rate of each step."""
+  if config.lr_schedule == 'triangle':
+    return loop.triangle_schedule(config.learning_rate, plan.num_steps, config.warmup)
+  return loop.step_schedule(config.learning_rate, plan.steps_per_round, config.lr_drop_rounds)
