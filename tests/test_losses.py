@@ -31,8 +31,9 @@ def test_quantization_loss_by_hand():
 
 
 @pytest.mark.parametrize('multi', [False, True])
-@pytest.mark.parametrize('kind', ['balanced', 'signed'])
-def test_loss_and_gradient_equal_the_double_sum(multi, kind):
+@pytest.mark.parametrize('kind, scaled', [('balanced', False), ('signed', False),
+                                          ('balanced', True)])
+def test_loss_and_gradient_equal_the_double_sum(multi, kind, scaled):
   lengths, weights, gamma = (3, 5), (2.0, 0.5), 7.0
   _, _, labels, sampled = reference.problem(3, multi=multi)
   rng = np.random.default_rng(4)
@@ -40,7 +41,8 @@ def test_loss_and_gradient_equal_the_double_sum(multi, kind):
   codes = tuple(rng.choice([-1, 1], (n, c)).astype(np.int8) for c in lengths)
   outputs = tuple(jnp.tanh(rng.normal(size=(m, c))) for c in lengths)
   s = jnp.asarray(reference.similarity(labels, sampled, kind))
-  method = _mah(labels, lengths, head_weights=weights, gamma=gamma, similarity=kind)
+  method = _mah(labels, lengths, head_weights=weights, gamma=gamma, similarity=kind,
+                scale_heads=scaled)
   targets = method.targets(codes, sampled, 0)
   positions = np.arange(m)
 
@@ -51,6 +53,7 @@ def test_loss_and_gradient_equal_the_double_sum(multi, kind):
     total = 0.0
     for c, weight, u, b in zip(lengths, weights, outputs, codes):
       semantic = jnp.sum((u @ b.T - c * s) ** 2)
+      weight /= c**2 if scaled else 1
       total += weight * (semantic + gamma * jnp.sum((b[sampled] - u) ** 2)) / n
     return total
 
@@ -59,6 +62,15 @@ def test_loss_and_gradient_equal_the_double_sum(multi, kind):
   np.testing.assert_allclose(loss, expected, rtol=1e-5)
   for g, h in zip(gradients, slopes):
     np.testing.assert_allclose(g, h, rtol=1e-5, atol=1e-5 * float(jnp.abs(h).max()))
+
+
+def test_every_head_has_a_weight_whatever_their_number():
+  def weights(lengths, **options):
+    return mah.head_weights(mah.Options(**options), lengths)
+  assert weights((4, 6, 8)) == [6, 2, 1] and weights((4, 8)) == [6, 2]
+  assert weights((4, 6, 8, 10, 12)) == [6, 2, 1, 1, 1]
+  assert weights((2, 4, 8), head_weights=(3.0,)) == [3, 3, 3]
+  assert weights((2, 4, 8), scale_heads=True) == [6 / 4, 2 / 16, 1 / 64]
 
 
 def test_terms_add_up_to_the_loss():

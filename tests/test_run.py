@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 KILLS = int(os.environ.get('MAH_JAX_KILLS', 2))  # each costs a start of the program
 FLAGS = ['--flagfile=launch/quickstart.cfg', '--width=4', '--batch_size=256', '--num_rounds=3',
          '--epochs_per_round=1', '--hold_codes_rounds=1', '--code_lengths=4,8',
-         '--head_weights=0.3,0.02', '--num_sampled=600', '--num_devices=1']
+         '--num_sampled=600', '--num_devices=1']
 
 
 def _command(workdir, *more):

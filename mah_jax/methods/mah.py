@@ -31,6 +31,9 @@ class HeadOptions(base.CodeOptions):
   code_init: str = options_lib.option(
       'zeros', 'Database codes B before training: zeros, random signs, or a codebook of '
       'well-separated codewords, one per class.', choices=('zeros', 'random', 'codebook'))
+  scale_heads: bool = options_lib.option(
+      False, 'Divide a head\'s loss by the square of its length c, with which it grows, so that '
+      '--code_lengths can be changed alone.')
   dcc_sweeps: int = options_lib.option(1, 'Passes over the bits in one update of B.', least=1)
   binarize: str = options_lib.option(
       'sign', 'How outputs become a code: by their signs, or the learned code that agrees with '
@@ -51,18 +54,27 @@ class Options(HeadOptions):
       'cascaded', 'Structure of the heads: flat is MAH-1 (Eq. 2), cascaded is MAH-2 (Eq. 3).',
       choices=tuple(heads.HEADS))
   head_weights: tuple[float, ...] = options_lib.option(
-      (6.0, 2.0, 1.0), 'Weight of each head\'s loss (alpha, beta, 1 of Eq. 7).')
+      (6.0, 2.0, 1.0), 'Weight of each head\'s loss, the shortest first (alpha, beta, 1 of Eq. 7). '
+      'The last weight serves all further heads; where there are fewer heads than in the default, '
+      'its last weights are left out.')
 
 
 def check(options: Options, code_lengths: tuple[int, ...]):
-  """Refuses weights that are not one for each head, or all zero."""
-  weights = options.head_weights
-  if len(weights) != len(code_lengths):
+  """Refuses weights that are more than the heads, negative or all zero."""
+  weights, default = options.head_weights, Options().head_weights
+  if not weights or len(weights) > len(code_lengths) and weights != default:
     raise errors.UsageError(f'--head_weights={options_lib.text(weights)} needs a weight for each '
                             f'of --code_lengths={options_lib.text(code_lengths)}.')
-  if min(weights) < 0 or max(weights) == 0:
+  if min(weights) < 0 or max(weights[:len(code_lengths)]) == 0:
     raise errors.UsageError(f'--head_weights={options_lib.text(weights)} must be at least 0, and '
                             'not all of them 0.')
+
+
+def head_weights(options: Options, code_lengths: tuple[int, ...]) -> list[float]:
+  """What each head's loss is multiplied by."""
+  last = len(options.head_weights) - 1
+  return [options.head_weights[min(i, last)] / (c**2 if options.scale_heads else 1)
+          for i, c in enumerate(code_lengths)]
 
 
 class Targets(NamedTuple):
@@ -86,6 +98,7 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
   groups = similarity.group_rows(labels)
   of_row, sets = jax.device_put((groups.of_row, groups.sets))
   descend_rows = functools.partial(discrete.descend_rows, sweeps=options.dcc_sweeps)
+  weights = head_weights(options, code_lengths)
 
   def network(make_backbone):
     return heads.HashNetwork(make_backbone(), heads.HEADS[options.heads](code_lengths))
@@ -108,7 +121,7 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
 
   def loss(embeddings, targets, seen):
     total, terms = 0.0, {}
-    for c, weight, u, head in zip(code_lengths, options.head_weights, embeddings, targets):
+    for c, weight, u, head in zip(code_lengths, weights, embeddings, targets):
       semantic = losses.semantic_loss(
           u, head.gram, head.pull[seen.position], head.square[seen.position])
       quantization = options.gamma / n * losses.quantization_loss(u, head.codes[seen.position])
