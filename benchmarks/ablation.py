@@ -1,8 +1,8 @@
-"""What each choice of our recipe is worth on CIFAR-10: runs all of them, prints a table.
+"""The worth of each choice of our recipe on CIFAR-10: runs all of them, prints a table.
 
 PYTHONPATH=. python benchmarks/ablation.py [seeds]
 
-Each run is launch/cifar_ablation.cfg with the flags below. What is worth keeping of it goes to
+Each run is launch/cifar_ablation.cfg with the flags below. Its settings, scores and codes go to
 results/cifar10/ablation/; runs that are there already are not made again.
 """
 
@@ -19,20 +19,22 @@ from mah_jax.runs import report
 RESULTS = pathlib.Path('results/cifar10/ablation')
 KEPT = ('config.json', 'metrics.jsonl', 'codes.npz', 'results.json')  # the last says: whole
 RATE, DECAY = 0.2, 5e-4  # of the launch file
-WEIGHTS = {4: 0.25, 6: 0.11, 8: 0.03125, 14: 0.0051, 16: 0.0039}  # of the heads
+# Weights of the heads. The runs that are kept were made before --scale_heads, so that 4, 2 and 1
+# are divided by c^2 here.
+WEIGHTS = {4: 0.25, 6: 0.11, 8: 0.03125, 14: 0.0051, 16: 0.0039}
 UPDATED = ('--hold_codes_rounds=0',)
 SIGNED = ('--similarity=signed',)
 
 
 def lengths(*bits: int) -> tuple[str, ...]:
-  """Flags of other code lengths."""
-  return ('--code_lengths=' + ','.join(map(str, bits)),
+  """Flags of code lengths and the weights of their heads."""
+  return ('--noscale_heads', '--code_lengths=' + ','.join(map(str, bits)),
           '--head_weights=' + ','.join(str(WEIGHTS[c]) for c in bits))
 
 
 def single(c: int) -> tuple[str, ...]:
   """Flags of ADSH, whose only head has the rate and the decay that it has among several."""
-  return ('--method=adsh', f'--code_lengths={c}', f'--learning_rate={RATE * WEIGHTS[c]}',
+  return ('--noscale_heads', '--method=adsh', '--head_weights=6,2,1', f'--code_lengths={c}', f'--learning_rate={RATE * WEIGHTS[c]}',
           f'--weight_decay={DECAY / WEIGHTS[c]}')
 
 
@@ -56,7 +58,7 @@ def run(name: str, changes: tuple[str, ...], seed: int) -> report.Run:
   """Makes a run, unless its results are kept already, and reads them."""
   kept = RESULTS / f'{name}_{seed}'
   folder = pathlib.Path('runs/ablation') / kept.name
-  arguments = ['--flagfile=launch/cifar_ablation.cfg', *changes, f'--seed={seed}',
+  arguments = ['--flagfile=launch/cifar_ablation.cfg', *lengths(4, 8, 16), *changes, f'--seed={seed}',
                f'--workdir={folder}']
   if (kept / 'results.json').exists():
     different = config.differences(flags.from_arguments(arguments), config.saved_flags(kept))
@@ -71,7 +73,7 @@ def run(name: str, changes: tuple[str, ...], seed: int) -> report.Run:
 
 
 def table(found: dict[str, list[report.Run]]) -> str:
-  """A line for each row, a column for each length: learned map, and distinct codewords."""
+  """A line for each row, a column for each length: map, and distinct codewords."""
   columns = sorted({int(c) for runs in found.values() for run in runs for c in run.scores})
   lines = [' | '.join(['| ', *[f'{c} bits' for c in columns], 'seeds |']),
            '|---' * (len(columns) + 2) + '|']
@@ -79,9 +81,9 @@ def table(found: dict[str, list[report.Run]]) -> str:
     cells = []
     for c in map(str, columns):
       scores = [run.scores[c] for run in runs if c in run.scores]
-      maps = [own.maps['learned'] for own in scores]
+      maps = [run.maps.get('learned', run.maps.get('assigned')) for run in scores]
       spread = f' +-{statistics.stdev(maps):.3f}' if len(maps) > 1 else ''
-      words = ', '.join(str(own.distinct) for own in scores)
+      words = ', '.join(str(run.distinct) for run in scores)
       cells.append(f'{statistics.mean(maps):.3f}{spread} ({words})' if maps else '')
     seeds = len({seed for run in runs for seed in run.seeds})
     lines.append(f'| {name} | {" | ".join(cells)} | {seeds} |')

@@ -66,7 +66,7 @@ class Config:
       64, 'Channels of the first block, for a backbone whose width can be chosen.', least=1,
       group=NETWORK)
   image_size: int = option(
-      224, 'Side in pixels of what the network sees; 0 keeps the images\' own.', least=0,
+      224, 'Side in pixels of images as the network sees them; 0 keeps their stored size.', least=0,
       group=NETWORK)
   crop: float = option(
       0.875, 'Share of the resized image\'s side that is kept, from its centre.', group=NETWORK)
@@ -152,7 +152,7 @@ class Config:
 
   @property
   def spec(self) -> methods.base.Spec:
-    """What the registry says about the method."""
+    """The method's entry in the registry."""
     return methods.METHODS[self.method]
 
   def sample_size(self, n: int) -> int:
@@ -245,25 +245,25 @@ def make(**values: Any) -> Config:
 
 def all_fields() -> dict[str, dataclasses.Field]:
   """Every flag by name: the shared ones, then those of each method."""
-  found = options_lib.fields(Config)
+  fields = options_lib.fields(Config)
   for spec in methods.METHODS.values():
-    found |= options_lib.fields(spec.options)
-  return found
+    fields |= options_lib.fields(spec.options)
+  return fields
 
 
 def owners(name: str) -> list[str]:
-  """The methods that have an option of their own of this name."""
+  """The methods among whose options this one is."""
   return [method for method, spec in methods.METHODS.items()
           if name in options_lib.fields(spec.options)]
 
 
 def settings(config: Config) -> dict[str, Any]:
   """The values of all flags that a run depends on, as JSON has them: tuples become lists."""
-  found = {name: getattr(config, name) for name, field in options_lib.fields(Config).items()
+  values = {name: getattr(config, name) for name, field in options_lib.fields(Config).items()
            if config.spec.trains_network or not field.metadata['networks_only']}
-  found |= {name: getattr(config.options, name) for name in options_lib.fields(config.options)}
+  values |= {name: getattr(config.options, name) for name in options_lib.fields(config.options)}
   return {name: list(value) if isinstance(value, tuple) else value
-          for name, value in found.items()}
+          for name, value in values.items()}
 
 
 def to_json(config: Config) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a person sees while the program works: lines, bars, complaints; and how it is stopped."""
+"""The console: lines, progress bars and complaints for a person, who may stop the program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def complain(sentence: str, code: int) -> int:
 
 def say(text: str):
   """Prints a line above any progress bar."""
-  encoding = sys.stdout.encoding or 'utf-8'  # file names may hold what it has no letter for
+  encoding = sys.stdout.encoding or 'utf-8'  # which may lack letters of a file name
   tqdm.tqdm.write(text.encode(encoding, 'replace').decode(encoding), file=sys.stdout)
   sys.stdout.flush()
 
@@ -52,11 +52,11 @@ class Lines(tqdm.tqdm):
       print(msg or str(self), file=self.fp, flush=True)
 
   def refresh(self, nolock=False, lock_args=None):
-    """Prints when it is time; a redraw after other output, the only use of nolock, is not."""
+    """Prints the bar, unless tqdm only redraws it after other output, which sets nolock."""
     return nolock or super().refresh(nolock, lock_args)
 
   def clear(self, nolock=False):
-    """A line stays where it is."""
+    """Does nothing: a line in a log cannot be cleared."""
 
 
 def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
@@ -72,13 +72,13 @@ def clock(seconds: float) -> str:
 
 
 class StopRequest:
-  """SIGTERM and Ctrl-C while it is entered: leave at once, or after the step when `deferred`.
+  """Receives SIGTERM and Ctrl-C while it is entered: the program ends at once, unless `deferred`.
 
   asked: the signal that came, or None.
   """
 
   def __init__(self, text: str):
-    """`text` is said when the program is left at once."""
+    """Takes the text that is said when the program ends at once."""
     self._text = text
     self.asked: int | None = None
     self._deferred = self._explained = False
@@ -97,7 +97,7 @@ class StopRequest:
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:
-    """Only notes the wish in `asked`; a second one leaves all the same."""
+    """Only notes the signal in `asked`; a second one ends the program all the same."""
     self._deferred = True
     try:
       yield
@@ -105,7 +105,7 @@ class StopRequest:
       self._deferred = False
 
   def leave(self, text: str = ''):
-    """Ends the program, after a sentence of why: code 0 for SIGTERM, 130 for Ctrl-C."""
+    """Says why and ends the program, with code 0 for SIGTERM and 130 for Ctrl-C."""
     if text:
       say(text)
       self._explained = True

@@ -44,8 +44,8 @@ def fields(settings: Any) -> dict[str, dataclasses.Field]:
 
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
   """The texts that a field allows; empty: any."""
-  found = field.metadata['choices']
-  return tuple(found() if callable(found) else found)
+  allowed = field.metadata['choices']
+  return tuple(allowed() if callable(allowed) else allowed)
 
 
 def check(settings: Any):

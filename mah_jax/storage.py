@@ -1,4 +1,4 @@
-"""Files of the program: written whole or not at all, locked, cached, found below `~`."""
+"""Files and folders: atomic writes, locks, caches and the expansion of `~`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees, and how the person stops a run."""
+"""Lines and bars that a person sees, and the signals by which a person stops a run."""
 
 import os
 import signal

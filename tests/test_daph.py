@@ -55,7 +55,7 @@ def _slow_loss(turn, outputs, seen, codes, labels, sampled):
 @pytest.mark.parametrize('turn', [0, 1])
 @pytest.mark.parametrize('multi', [False, True])
 def test_the_loss_is_that_of_plain_loops(turn, multi):
-  """Of a device that has three images of a batch of eight, two of which are repeated."""
+  """The loss on a device that has three images of a batch of eight, two of them repeated."""
   _, _, labels, sampled = reference.problem(1, multi=multi)
   labels[sampled[4]] = 0
   rng = np.random.default_rng(2)
@@ -76,7 +76,7 @@ def test_the_loss_is_that_of_plain_loops(turn, multi):
 
 
 def _gradients(labels, outputs, epoch):
-  """Of the sum of the loss by the outputs of both towers, one device having all images."""
+  """The sum of the loss and its gradients by the outputs of both towers, on one device."""
   m, c = outputs[0].shape
   method = _method(labels, c, num_sampled=0)
   targets = method.targets(method.init_codes(), np.arange(m), epoch)
@@ -208,7 +208,7 @@ def test_imported_weights_go_to_both_towers():
 
 
 def _leaves(tree, names):
-  """Those parameters, or what an optimizer keeps of them, that are below one of the names."""
+  """The leaves of parameters, or of an optimizer's state, that are below one of the names."""
   return [leaf for path, leaf in jax.tree.leaves_with_path(tree)
           if any(getattr(key, 'key', None) in names for key in path)]
 

@@ -35,7 +35,7 @@ def _problem(multi=False):
 
 
 def _mean_loss(method, outputs, position, sampled, valid=None, step=0, devices=1):
-  """What a training step makes of the loss on so many devices."""
+  """The mean loss of a training step on so many devices."""
   valid = np.ones(len(position), np.float32) if valid is None else valid
   targets = method.targets((), sampled, 0)
   total = 0.0

@@ -1,4 +1,4 @@
-"""What encoding does beside applying the network."""
+"""Encoding beyond the network itself: mirror images, and codes that are words."""
 
 import jax
 import numpy as np

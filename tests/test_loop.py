@@ -80,7 +80,7 @@ def test_the_flags_choose_the_schedule():
 
 
 def _rates(schedule, steps):
-  """What a parameter with gradient 1 moves by in each step."""
+  """How far a parameter with gradient 1 moves in each step."""
   optimizer = loop.make_optimizer(schedule, momentum=0.0, weight_decay=0.0)
   params = {'w': np.ones(1, np.float32)}
   state, rates = optimizer.init(params), []

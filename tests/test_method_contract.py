@@ -1,4 +1,4 @@
-"""What every method must do, on toy data: one case for each, and a case for each method."""
+"""The contract that every method keeps, on toy data; each method has a case."""
 
 import functools
 import json
@@ -57,7 +57,7 @@ def _make(name, num_devices=1, **changes):
 
 
 def _fit(name, labels=None, rows=slice(None), seed=0):
-  """What a shallow method makes of the pixels of the toy data: its codes, and its hash function."""
+  """Codes that a shallow method gives to the pixels of the toy data."""
   data = toy.dataset()
   x = data.images.reshape(len(data.images), -1) / np.float32(255)
   config = toy.settings(method=name, **CASES[name][0])

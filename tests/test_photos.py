@@ -249,7 +249,7 @@ def test_names_that_are_no_text_and_other_batch_sizes_are_no_obstacle(photos, fi
 
 @pytest.fixture
 def streamed(photos, finished, tmp_path):
-  """What `features.extract` needs of the photographs, which are decoded as they are asked for."""
+  """The arguments of `features.extract` for the photographs, which stream."""
   settings = config.Config(backbone='compact', width=4, image_size=16, batch_size=16,
                            pretrained=str(finished), resident_mb=0)
   return (settings, datasets.load('folder', str(photos), 0, cache_dir=tmp_path),

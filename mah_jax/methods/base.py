@@ -1,4 +1,4 @@
-"""What a hashing method is to the rest of the program: a Spec, and what its `make` returns."""
+"""The form that a hashing method has: its Spec in the registry, and what its `make` returns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoOptions:
 
 
 class Spec(NamedTuple):
-  """What the program knows about a method before it makes one.
+  """The facts about a method that the program asks before it makes one.
 
   make: (options, Task) -> DeepMethod, or (options) -> ShallowMethod.
   options: frozen dataclass of the method's own options, see options.py.
@@ -39,7 +39,7 @@ class Spec(NamedTuple):
 
 
 class Task(NamedTuple):
-  """What a deep method is made for.
+  """The task that a deep method is made for.
 
   labels: of the database, 0/1, [n, L]; n = 0 makes a method that only encodes.
   code_lengths: bits of each code, ascending.
@@ -53,7 +53,7 @@ class Task(NamedTuple):
 
 
 class ShallowMethod(NamedTuple):
-  """What methods on fixed features differ in, one code length c at a time; see train/shallow.py.
+  """A method on fixed features, one code length c at a time; train/shallow.py does the rest.
 
   fit: (features [n, D] float32, labels [n, L] 0/1, c, key) -> a NamedTuple of arrays, the state.
   encode: (state, features [b, D]) -> codes of points never seen, [b, c] int8; b is a block of
@@ -67,7 +67,7 @@ class ShallowMethod(NamedTuple):
 
 
 class Seen(NamedTuple):
-  """What a loss sees of a training step beside the outputs of its device's own images.
+  """The part of a training step that a loss sees beside the outputs of its device's own images.
 
   position: position of each own image among the sampled rows, [b].
   memory: last outputs of all sampled rows, this step's among them, ([m, w], ...), constant.
@@ -136,20 +136,20 @@ def identity(outputs: Any) -> Any:
 
 
 class DeepMethod(NamedTuple):
-  """What methods that train a network differ in; train/ does the rest. It holds no state.
+  """A method that trains a network; train/ does the rest. It holds no state.
 
   network: (make_backbone) -> module, (images, train) -> outputs ([b, w], ...).
     `make_backbone()` gives a new backbone; imported weights go to those that the module has
     under the names backbone and database_backbone.
-  targets: (codes, sampled rows [m], epoch) -> a pytree: what the loss needs of the database. It
-    is computed before each epoch, so that a step's cost does not grow with n.
+  targets: (codes, sampled rows [m], epoch) -> a pytree with all that the loss needs of the
+    database. It is computed before each epoch, so that a step's cost does not grow with n.
   loss: (outputs, targets, Seen) -> loss per image [b] and its named terms {name: [b]}.
-  init_codes: () -> codes before training, whatever the method solves for beside the network.
+  init_codes: () -> the codes before training, which the method solves for beside the network.
   update: how and when codes change, or None where they never do.
   learned: (codes) -> the database's, ([n, c] int8, ...), or None where it must be encoded.
-  query_embeddings, database_embeddings: (outputs) -> what the signs are taken of, ([b, c], ...).
-  nearest: whether an image gets the database code that agrees most with its embedding, in the
-    place of the embedding's signs.
+  query_embeddings, database_embeddings: (outputs) -> values whose signs are codes, ([b, c], ...).
+  nearest: whether an image gets the database code that agrees most with its embedding, instead of
+    the embedding's signs.
   bit_weights: (outputs) -> weight of each bit, ([c], ...), or None.
   resamples: whether each round draws new rows; else the first draw stays the training set.
   batch_groups: number of each database row's group [n], to be spread evenly over the batches of

@@ -38,7 +38,7 @@ class Options(base.CodeOptions):
 
 
 class Targets(NamedTuple):
-  """What the loss of one tower needs of the training rows.
+  """The training rows as the loss of one tower sees them.
 
   labels: 0/1, [m, L].
   codes: the codes of the tower whose turn it is, [m, c].

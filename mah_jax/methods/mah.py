@@ -71,14 +71,14 @@ def check(options: Options, code_lengths: tuple[int, ...]):
 
 
 def head_weights(options: Options, code_lengths: tuple[int, ...]) -> list[float]:
-  """What each head's loss is multiplied by."""
+  """The factor of each head's loss."""
   last = len(options.head_weights) - 1
   return [options.head_weights[min(i, last)] / (c**2 if options.scale_heads else 1)
           for i, c in enumerate(code_lengths)]
 
 
 class Targets(NamedTuple):
-  """What one head's loss needs of the database, each divided by n.
+  """The sums over the database that one head's loss needs, each divided by n.
 
   gram: B'B, [c, c].
   pull: sum_j S_ij b_j for each sampled row i, [m, c].

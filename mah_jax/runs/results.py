@@ -29,11 +29,11 @@ PROGRESS = ('step', 'round', 'code_updates')
 
 
 class Outcome(NamedTuple):
-  """What a run ends with.
+  """The end of a run.
 
-  codes: of each seed, of each code length.
-  metrics: of each seed, by code length, see `score`.
-  seeds: of the runs.
+  codes: the codes of each seed, of each code length.
+  metrics: the scores of each seed, by code length, see `score`.
+  seeds: the seeds themselves.
   timing: seconds by name: `fit_seconds` of training or fitting, `seconds` of everything.
   progress: `step` and `round` that a network was trained to, and `code_updates`, how often its
     codes were solved for; empty for methods that fit features.

@@ -127,7 +127,7 @@ def _seal(folder: pathlib.Path):
 
 
 def _damage(folder: pathlib.Path) -> str | None:
-  """What is wrong with a checkpoint, or None."""
+  """The damage of a checkpoint in words, or None."""
   seal = folder / SEAL
   if not seal.exists():
     return 'the run was cut off while it was being saved'
@@ -135,7 +135,7 @@ def _damage(folder: pathlib.Path) -> str | None:
     expected = storage.read_json(seal)
   except ValueError:
     return f'its file {SEAL} is damaged'
-  found = _hashes(folder)
-  wrong = sorted(name for name in expected.keys() | found.keys()
-                 if expected.get(name) != found.get(name))
+  actual = _hashes(folder)
+  wrong = sorted(name for name in expected.keys() | actual.keys()
+                 if expected.get(name) != actual.get(name))
   return f'its file {wrong[0]} is missing or damaged' if wrong else None

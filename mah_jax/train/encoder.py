@@ -113,6 +113,6 @@ def input_size(config: config_lib.Config,
     _, h, _, channels = images.shape
     return config.image_size or h, channels
   if not config.image_size:
-    raise errors.UsageError('--image_size=0 keeps the images\' own size, but these may differ '
-                            'in theirs: give one, such as --image_size=224.')
+    raise errors.UsageError('--image_size=0 keeps the size of the images, which may differ from '
+                            'one to the next: give one, such as --image_size=224.')
   return config.image_size, CHANNELS

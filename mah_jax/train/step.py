@@ -39,7 +39,7 @@ class TrainState(train_state.TrainState):
 
   @property
   def variables(self) -> dict[str, Any]:
-    """What the network's `apply` needs."""
+    """The variables that the network's `apply` takes."""
     return {'params': self.params, 'batch_stats': self.batch_stats}
 
 
