@@ -34,8 +34,8 @@ def lengths(*bits: int) -> tuple[str, ...]:
 
 def single(c: int) -> tuple[str, ...]:
   """Flags of ADSH, whose only head has the rate and the decay that it has among several."""
-  return ('--noscale_heads', '--method=adsh', '--head_weights=6,2,1', f'--code_lengths={c}', f'--learning_rate={RATE * WEIGHTS[c]}',
-          f'--weight_decay={DECAY / WEIGHTS[c]}')
+  return ('--noscale_heads', '--method=adsh', '--head_weights=6,2,1', f'--code_lengths={c}',
+          f'--learning_rate={RATE * WEIGHTS[c]}', f'--weight_decay={DECAY / WEIGHTS[c]}')
 
 
 # Rows of the table: what differs, and the flags of each run by the folder that it is kept in.
@@ -58,8 +58,8 @@ def run(name: str, changes: tuple[str, ...], seed: int) -> report.Run:
   """Makes a run, unless its results are kept already, and reads them."""
   kept = RESULTS / f'{name}_{seed}'
   folder = pathlib.Path('runs/ablation') / kept.name
-  arguments = ['--flagfile=launch/cifar_ablation.cfg', *lengths(4, 8, 16), *changes, f'--seed={seed}',
-               f'--workdir={folder}']
+  arguments = ['--flagfile=launch/cifar_ablation.cfg', *lengths(4, 8, 16), *changes,
+               f'--seed={seed}', f'--workdir={folder}']
   if (kept / 'results.json').exists():
     different = config.differences(flags.from_arguments(arguments), config.saved_flags(kept))
     if different:

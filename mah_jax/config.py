@@ -13,6 +13,7 @@ from mah_jax import models
 from mah_jax import options as options_lib
 from mah_jax import storage
 from mah_jax.data import datasets
+from mah_jax.models import imagenet
 from mah_jax.options import AFTER_TRAINING
 from mah_jax.options import ALWAYS
 from mah_jax.options import EVALUATION
@@ -61,7 +62,7 @@ class Config:
       'ResNet-50 in TensorFlow.js format, or the folder of a run. Empty: random.', group=NETWORK)
   feature: str = option(
       'pooled', 'What the heads read: the pooled feature (ResNet-50: 2048, AlexNet and VGG: 4096) '
-      'or the 1000 logits (D of the paper).', choices=('pooled', 'logits'), group=NETWORK)
+      'or the 1000 logits (D of the paper).', choices=imagenet.FEATURES, group=NETWORK)
   width: int = option(
       64, 'Channels of the first block, for a backbone whose width can be chosen.', least=1,
       group=NETWORK)

@@ -48,7 +48,7 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
            'weights': _digest(start.variables), 'crop': config.crop,
            **({} if config.precision == 'float32' else {'precision': config.precision}),
            **({'mirror': True} if config.mirror else {}),
-           'pixels': json.loads(json.dumps(pixels._asdict()))}
+           'pixels': pixels._asdict()}
   folder = storage.cache_folder('features') / _name(about)
   finished = folder / 'features.npy'
   folder.mkdir(parents=True, exist_ok=True)
