@@ -63,25 +63,24 @@ def _extend(prefix: np.ndarray, c: int, rng: np.random.Generator) -> tuple[float
   else:
     tails = rng.choice(np.array([-1, 1], np.int8), (MAX_TAILS, added))
   choice = rng.integers(len(tails), size=num_labels)
-  apart = _closeness(prefix)  # [L, L]
-  between = _closeness(tails)  # [tails, tails]
-  np.fill_diagonal(apart, 0.0)
-  chosen = between[choice]  # [L, tails]
-  energy, before = np.sum(apart * chosen[:, choice]), np.inf
+  prefixes = _closeness(prefix, prefix)  # [L, L]
+  np.fill_diagonal(prefixes, 0.0)  # a codeword does not see itself
+  chosen = _closeness(tails[choice], tails)  # [L, tails]
+  energy, before = np.sum(prefixes * chosen[:, choice]), np.inf
   while energy < before:
     for a in range(num_labels):
-      cost = apart[a] @ chosen  # [tails]
+      cost = prefixes[a] @ chosen  # the energy that each tail would give codeword a, [tails]
       best = np.flatnonzero(cost <= cost.min() * (1 + 1e-9))
       if choice[a] not in best:
         choice[a] = rng.choice(best)
-        chosen[a] = between[choice[a]]
-    energy, before = np.sum(apart * chosen[:, choice]), energy
+        chosen[a] = _closeness(tails[choice[a]][None], tails)[0]
+    energy, before = np.sum(prefixes * chosen[:, choice]), energy
   return energy, np.concatenate([prefix, tails[choice]], axis=1)
 
 
-def _closeness(words: np.ndarray) -> np.ndarray:
-  """4^-distance of all pairs of words [k, c] -> [k, k]; powers of two, all of them exact."""
+def _closeness(words: np.ndarray, others: np.ndarray) -> np.ndarray:
+  """4^-distance of words [k, c] to others [l, c] -> [k, l]; powers of two, all of them exact."""
   c = words.shape[1]
-  words = words.astype(np.float64)  # products of floats are much faster than those of integers
-  distance = (c - words @ words.T) / 2
+  # Products of floats are much faster than products of integers.
+  distance = (c - words.astype(np.float32) @ others.T.astype(np.float32)) / 2
   return (0.25 ** np.arange(c + 1))[distance.astype(np.intp)]

@@ -15,9 +15,9 @@ jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)  # tests co
 
 
 @pytest.fixture(scope='session', autouse=True)
-def compilation_cache(tmp_path_factory, worker_id):
+def compilation_cache(tmp_path_factory):
   """The programs that this session has compiled; never those of an earlier one."""
   base = tmp_path_factory.getbasetemp()
-  folder = str((base if worker_id == 'master' else base.parent) / 'compiled')
+  folder = str((base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base) / 'compiled')
   os.environ['JAX_COMPILATION_CACHE_DIR'] = folder
   jax.config.update('jax_compilation_cache_dir', folder)

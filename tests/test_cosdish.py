@@ -240,8 +240,7 @@ def _standardised(train, features):
   return (features - train.mean(axis=0)) / np.where(deviation == 0, 1, deviation)
 
 
-@pytest.mark.parametrize('ridge', [1.0, 300.0])
-@pytest.mark.parametrize('block', [4096, 70])
+@pytest.mark.parametrize('ridge, block', [(1.0, 4096), (300.0, 70)])
 def test_the_hash_function_is_a_ridge_regression(monkeypatch, ridge, block):
   monkeypatch.setattr(scaling, 'BLOCK', block)
   features, labels = _classes(1)

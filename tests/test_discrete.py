@@ -21,9 +21,8 @@ def test_sign_of_zero_is_plus_one():
   assert codes.dtype == jnp.int8 and codes.tolist() == [[-1, 1]]
 
 
-@pytest.mark.parametrize('seed, kind', [(0, 'balanced'), (1, 'signed'), (2, 'balanced'),
-                                        (3, 'signed')])
-@pytest.mark.parametrize('multi', [False, True])
+@pytest.mark.parametrize('seed, multi, kind', [
+    (0, False, 'balanced'), (1, True, 'signed'), (2, True, 'balanced'), (3, False, 'signed')])
 def test_dcc_equals_the_formula(seed, multi, kind):
   problem = reference.problem(seed, n=400, m=90, c=2 + 3 * seed, multi=multi)
   codes = discrete.dcc(*problem, gamma=20.0, similarity=kind)

@@ -39,7 +39,7 @@ def test_principal_directions_equal_the_svd(monkeypatch):
   np.testing.assert_allclose(alignment, np.eye(3), atol=1e-4)
 
 
-@pytest.mark.parametrize('seed', range(6))
+@pytest.mark.parametrize('seed', range(4))
 def test_procrustes_equals_brute_force_in_the_plane(seed):
   rng = np.random.default_rng(seed)
   source = rng.normal(size=(20, 2))
@@ -49,7 +49,7 @@ def test_procrustes_equals_brute_force_in_the_plane(seed):
   angles = np.linspace(0, 2 * np.pi, 20_000)
   turned = np.stack([[np.cos(angles), -np.sin(angles)], [np.sin(angles), np.cos(angles)]])
   candidates = np.concatenate([turned, turned * np.array([1, -1])[None, :, None]], axis=2)
-  least = min(np.sum((target - source @ r)**2) for r in np.moveaxis(candidates, 2, 0))
+  least = np.sum((target - source @ np.moveaxis(candidates, 2, 0))**2, axis=(1, 2)).min()
   rotation = np.asarray(itq.procrustes(jnp.asarray(source), jnp.asarray(target)))
   np.testing.assert_allclose(rotation.T @ rotation, np.eye(2), atol=1e-5)
   assert np.sum((target - source @ rotation)**2) == pytest.approx(least, rel=1e-5)

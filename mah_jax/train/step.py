@@ -21,7 +21,7 @@ from mah_jax import errors
 from mah_jax.methods import base
 
 AXIS = 'devices'
-DROPOUT = 2**32 - 1  # folded into a step's key; no image has this place in the batch
+DROPOUT = 2**32 - 1  # folded into a step's key, where no place in a batch is as large
 
 
 class TrainState(train_state.TrainState):

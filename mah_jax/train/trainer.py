@@ -264,7 +264,7 @@ def check_codes(codes):
 def binary(embeddings, among: tuple[np.ndarray, ...] | None = None) -> tuple[np.ndarray, ...]:
   """Codes of embeddings, ([rows, c] int8, ...): their signs, or the nearest among `words`."""
   if among is None:
-    return tuple(np.asarray(discrete.sign(u), np.int8) for u in embeddings)
+    return tuple(np.asarray(discrete.to_codes(u)) for u in embeddings)
   return tuple(discrete.nearest(np.asarray(u), candidates)
                for u, candidates in zip(embeddings, among))
 
