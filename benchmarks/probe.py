@@ -69,7 +69,8 @@ def main() -> int:
       path = pathlib.Path(folder) / f'{backbone}.safetensors'
       files.write(path, weights._replace(backbone=backbone))
       settings = config.Config(backbone=backbone, pretrained=str(path), image_size=224, crop=1.0)
-      found[backbone] = scores(features.extract(settings, data, devices), classes, arguments.rows)
+      extracted = features.extract(settings, data, devices)
+      found[backbone] = scores(extracted.values, classes, arguments.rows)
   found['raw pixels'] = scores(data.images.reshape(2 * arguments.rows, -1) / 255.0, classes,
                                arguments.rows)
   for name, values in found.items():

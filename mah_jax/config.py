@@ -60,6 +60,13 @@ class Config:
   pretrained: str = option(
       '', 'Weights that the backbone starts from: a torchvision .pth or .safetensors, a Keras '
       'ResNet-50 in TensorFlow.js format, or the folder of a run. Empty: random.', group=NETWORK)
+  input: str = option(
+      'images', 'What the network reads: images; or features of --backbone and --pretrained, which '
+      'are extracted once and kept (pixels without weights), by --hidden layers of its own.',
+      choices=('images', 'features'), group=NETWORK, networks_only=True)
+  hidden: tuple[int, ...] = option(
+      (512,), 'features: units of each fully connected layer between features and heads; empty: '
+      'none.', least=1, group=NETWORK, networks_only=True)
   feature: str = option(
       'pooled', 'What the heads read: the pooled feature (ResNet-50: 2048, AlexNet and VGG: 4096) '
       'or the 1000 logits (D of the paper).', choices=imagenet.FEATURES, group=NETWORK)
@@ -211,6 +218,8 @@ class Config:
                   f'--lr_schedule={self.lr_schedule} has no warm-up',
         'lr_drop_rounds': '' if self.lr_schedule == 'steps' else
                           f'--lr_schedule={self.lr_schedule} has no steps',
+        'hidden': '' if self.input == 'features' else f'--input={self.input} has no such layers',
+        'augment': '' if self.input == 'images' else f'--input={self.input} trains on features',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}

@@ -11,7 +11,7 @@ os.environ['XLA_FLAGS'] = ' '.join([
     '--xla_llvm_disable_expensive_passes=true'])
 jax.config.update('jax_platforms', 'cpu')
 jax.config.update('jax_num_cpu_devices', 8)
-jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.1)  # tests compile much alike
+jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)  # tests compile much alike
 
 
 @pytest.fixture(scope='session', autouse=True)
@@ -21,3 +21,13 @@ def compilation_cache(tmp_path_factory):
   folder = str((base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base) / 'compiled')
   os.environ['JAX_COMPILATION_CACHE_DIR'] = folder
   jax.config.update('jax_compilation_cache_dir', folder)
+
+
+# Files that take longest come first, so that no worker ends long after the other.
+LONGEST = ('test_run.py', 'test_photos.py', 'test_devices.py', 'test_method_contract.py')
+
+
+def pytest_collection_modifyitems(items):
+  """Puts the longest files in front; the others keep their order."""
+  items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST
+             else len(LONGEST))

@@ -10,6 +10,7 @@ import pytest
 import toy
 
 from mah_jax import errors
+from mah_jax.train import backbone
 from mah_jax.train import checkpoint
 from mah_jax.train import step
 
@@ -144,8 +145,9 @@ def test_a_first_checkpoint_cut_off_while_saved_means_a_new_start(saved):
   assert step_found is None and len(reports) == 2
 
 
-def test_a_stopped_run_goes_on_to_the_same_end(tmp_path):
+def test_a_stopped_run_goes_on_to_the_same_end(tmp_path, monkeypatch):
   """Stopped in the middle of an epoch, saved, restored on new objects: bit-identical."""
+  monkeypatch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
   settings = {'num_rounds': 3, 'epochs_per_round': 2, 'code_update': 'epoch'}
   whole = toy.fit(toy.make(**settings))
   for stop_at in (1, 3, 8):  # in an epoch, at the end of an epoch, in the second round

@@ -15,6 +15,7 @@ from mah_jax import discrete
 from mah_jax import errors
 from mah_jax.data import pipeline
 from mah_jax.models import dropout
+from mah_jax.train import backbone
 from mah_jax.train import step
 from mah_jax.train import trainer
 
@@ -29,19 +30,28 @@ def _batch(positions, valid):
                         valid.astype(np.float32))
 
 
+@pytest.fixture
+def small_backbone(monkeypatch):
+  """A backbone that compiles at once, with statistics that the devices share."""
+  monkeypatch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
+
+
 @functools.cache
-def _trained(num_devices):
+def _trained(num_devices, is_small):
   """State after one round and the scores of its codes, on so many devices."""
-  made = toy.make(num_devices, num_rounds=1)
+  with pytest.MonkeyPatch.context() as patch:
+    if is_small:
+      patch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
+    made = toy.make(num_devices, num_rounds=1)
   pause, = toy.fit(made)
   scores = toy.scores(made, pause.state)
   return jax.device_get(pause.state), pause.metrics, scores
 
 
-@pytest.mark.parametrize('num_devices', [2, 4, 8])
-def test_training_agrees_with_one_device(num_devices):
-  state, metrics, scores = _trained(num_devices)
-  expected, expected_metrics, expected_scores = _trained(1)
+@pytest.mark.parametrize('num_devices, is_small', [(2, False), (4, True), (8, True)])
+def test_training_agrees_with_one_device(num_devices, is_small):
+  state, metrics, scores = _trained(num_devices, is_small)
+  expected, expected_metrics, expected_scores = _trained(1, is_small)
   for tree in ('params', 'batch_stats', 'memory'):
     for x, y in zip(jax.tree.leaves(getattr(state, tree)),
                     jax.tree.leaves(getattr(expected, tree)), strict=True):
@@ -54,7 +64,7 @@ def test_training_agrees_with_one_device(num_devices):
 
 
 def test_training_changed_something():
-  state, _, _ = _trained(1)
+  state, _, _ = _trained(1, False)
   before = toy.make().new_state()
   moved = jax.tree.map(lambda x, y: float(np.abs(x - y).max()), state.params,
                        jax.device_get(before.params))
@@ -84,7 +94,7 @@ def test_a_batch_that_cannot_be_shared_is_refused():
     step.Devices(step.pick_devices(4), 30)
 
 
-def test_padded_rows_change_nothing_but_batch_statistics():
+def test_padded_rows_change_nothing_but_batch_statistics(small_backbone):
   """A valid = 0 row has no part in loss, gradient or embeddings."""
   made = toy.make(1, augment='none')
   targets = made.devices.replicate(
@@ -104,7 +114,8 @@ def test_padded_rows_change_nothing_but_batch_statistics():
 
 
 @pytest.mark.parametrize('num_devices', [1, 2])
-def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(num_devices):
+def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(
+    num_devices, small_backbone):
   compiled, before_step = [], []  # JAX logs a record or more for each compilation
   handler = logging.Handler()
   handler.emit = compiled.append
@@ -119,7 +130,7 @@ def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(num_dev
   assert before_step[0] > 0 and before_step[first] == before_step[-1] == len(compiled)
 
 
-def test_the_work_of_a_step_does_not_grow_with_the_database():
+def test_the_work_of_a_step_does_not_grow_with_the_database(small_backbone):
   work = []
   for rows in (400, 40_000):
     made = toy.make(1, rows=rows)
@@ -129,10 +140,10 @@ def test_the_work_of_a_step_does_not_grow_with_the_database():
     lowered = made.train_step.lower(state, targets, _images(made, batch.row),
                                     made.devices.shard(batch))
     work.append(lowered.compile().cost_analysis()['flops'])
-  assert work[0] > 1e6 and work[1] == pytest.approx(work[0], rel=0.01)
+  assert work[0] > 1e5 and work[1] == pytest.approx(work[0], rel=0.01)
 
 
-def test_the_step_is_plain_sgd_on_the_mean_loss():
+def test_the_step_is_plain_sgd_on_the_mean_loss(small_backbone):
   """One step equals a step by hand: gradient of the mean loss plus weight decay."""
   made = toy.make(2, augment='none', momentum=0.0, weight_decay=0.1, learning_rate=0.01)
   state = made.new_state()

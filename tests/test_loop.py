@@ -9,9 +9,16 @@ import toy
 from mah_jax import discrete
 from mah_jax import errors
 from mah_jax.methods import base
+from mah_jax.train import backbone
 from mah_jax.train import loop
 
 DEFAULT = (10, 20, 30, 40, 50)
+
+
+@pytest.fixture(autouse=True)
+def small_backbone(monkeypatch):
+  """The loop is the same for every backbone; this one compiles at once."""
+  monkeypatch.setattr(backbone, 'make', lambda config, platform: toy.Backbone())
 
 
 def _plan(**changes):

@@ -258,13 +258,13 @@ def streamed(photos, finished, tmp_path):
 
 def test_features_are_kept_and_an_interrupted_extraction_goes_on(streamed, tmp_path, monkeypatch):
   _, data, _ = streamed
-  whole = np.array(features.extract(*streamed))
+  whole = np.array(features.extract(*streamed).values)
   assert whole.shape == (90, 16) and whole.std() > 0
   decoded = []
   plain = type(data.images).decode
   monkeypatch.setattr(type(data.images), 'decode',
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
-  np.testing.assert_array_equal(features.extract(*streamed), whole)
+  np.testing.assert_array_equal(features.extract(*streamed).values, whole)
   assert not decoded
   monkeypatch.setattr(features, 'SAVE_ROWS', 16)
   folder = next((tmp_path / 'cache' / 'mah_jax' / 'features').iterdir())
@@ -282,7 +282,7 @@ def test_features_are_kept_and_an_interrupted_extraction_goes_on(streamed, tmp_p
   decoded.clear()
   monkeypatch.setattr(type(data.images), 'decode',
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
-  np.testing.assert_array_equal(features.extract(*streamed), whole)
+  np.testing.assert_array_equal(features.extract(*streamed).values, whole)
   assert 0 < len(decoded) < 90
 
 
@@ -292,7 +292,7 @@ def test_runs_that_need_the_same_features_extract_them_once(streamed, monkeypatc
   monkeypatch.setattr(type(data.images), 'decode',
                       lambda self, row, *rest: decoded.append(row) or plain(self, row, *rest))
   with futures.ThreadPoolExecutor(2) as pool:
-    one, two = pool.map(lambda _: np.array(features.extract(*streamed)), range(2))
+    one, two = pool.map(lambda _: np.array(features.extract(*streamed).values), range(2))
   np.testing.assert_array_equal(one, two)
   assert len(decoded) == 96  # once: the last of six batches is filled up
 
@@ -302,7 +302,7 @@ def test_features_of_other_sizes_and_of_mirrored_images_are_kept_apart(photos, f
   devices = step.Devices(step.pick_devices(1), 16)
   small, large, mirrored = (features.extract(config.Config(
       backbone='compact', width=4, batch_size=16, pretrained=str(finished), **changes),
-      data, devices) for changes in (
+      data, devices).values for changes in (
           {'image_size': 16}, {'image_size': 24}, {'image_size': 16, 'mirror': True}))
   assert small.shape == large.shape and not np.array_equal(small, large)
   assert small.shape == mirrored.shape and not np.array_equal(small, mirrored)

@@ -26,6 +26,11 @@ class Pixels(NamedTuple):
   std: tuple[float, ...]
 
 
+class Vectors(NamedTuple):
+  """The features that a network reads in the place of pixels: `size` numbers each."""
+  size: int
+
+
 class Batch(NamedTuple):
   """The rows of one step; a last short batch repeats earlier rows with valid = 0.
 

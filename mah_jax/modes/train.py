@@ -117,7 +117,7 @@ def network_outcome(progress: trainer_lib.Progress, began: float) -> results.Out
 def _fit_features(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
                   folder: folder_lib.RunFolder) -> results.Outcome:
   """Fits each code length to the features of the database, for each seed."""
-  x, split = features.extract(config, data, devices), data.protocol
+  x, split = features.extract(config, data, devices).values, data.protocol
   queries, database = x[split.queries], x[split.database]  # copies, made once
   folder.write_config(config, devices)
   seeds = range(config.seed, config.seed + config.num_seeds)

@@ -27,21 +27,29 @@ CHANNELS = 3  # photographs are decoded to red, green and blue
 class Encoder:
   """A module (images, train) -> outputs [b, D], and the way of its images from disk to device.
 
+  Where the module reads features, these take the place of images.
+
   prepare: (uint8 images, keys) -> what the module reads, see data/pipeline.py.
-  input_shape: the shape of one image that the module reads, [h, w, ch].
+  input_shape: the shape of one image that the module reads, [h, w, ch], or of a feature, [D].
+  dtype: type that backbones are computed in.
   """
 
-  def __init__(self, config: config_lib.Config, module: nn.Module, pixels: pipeline.Pixels,
-               devices: step_lib.Devices):
-    self.prepare = pipeline.make_prepare(pixels, crop=config.crop, augment=config.augment,
-                                         shift_pixels=config.shift_pixels)
-    self.input_shape = (pixels.size, pixels.size, pixels.channels)
-    self._shape = {'side': pipeline.whole_side(pixels.size, config.crop),
-                   'channels': pixels.channels}
+  def __init__(self, config: config_lib.Config, module: nn.Module,
+               reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices):
+    if isinstance(reads, pipeline.Pixels):
+      self.prepare = pipeline.make_prepare(reads, crop=config.crop, augment=config.augment,
+                                           shift_pixels=config.shift_pixels)
+      self.input_shape = (reads.size, reads.size, reads.channels)
+      self._shape = {'side': pipeline.whole_side(reads.size, config.crop),
+                     'channels': reads.channels}
+      self.dtype, mirror = DTYPES[config.precision], config.mirror
+    else:
+      self.prepare = lambda features, keys: features
+      self.input_shape = reads
+      self.dtype, mirror = jnp.float32, False
     self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
     self._devices = devices
-    self._encode = step_lib.make_encode(devices, module, self.prepare, DTYPES[config.precision],
-                                        config.mirror)
+    self._encode = step_lib.make_encode(devices, module, self.prepare, self.dtype, mirror)
 
   def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
     """Brings rows of images to the devices: all at once where they are few, else by batches."""

@@ -6,9 +6,11 @@ import hashlib
 import json
 import pathlib
 from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
+from flax import linen as nn
 
 from mah_jax import config as config_lib
 from mah_jax import console
@@ -16,6 +18,7 @@ from mah_jax import errors
 from mah_jax import storage
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
+from mah_jax.models import perceptron
 from mah_jax.train import backbone
 from mah_jax.train import encoder as encoder_lib
 from mah_jax.train import step as step_lib
@@ -24,28 +27,63 @@ from mah_jax.weights import imagenet
 SAVE_ROWS = 1024  # rows between two notes of how far an extraction is
 
 
+class Extractor(NamedTuple):
+  """A frozen network whose outputs are features.
+
+  module: (images [b, h, w, ch], train) -> features [b, D].
+  variables: its weights, by collection.
+  pixels: the images that it reads.
+  weights: a hash of its weights; empty where it has none.
+  """
+  module: nn.Module
+  variables: dict[str, Any]
+  pixels: pipeline.Pixels
+  weights: str
+
+
+class Features(NamedTuple):
+  """The features of a dataset.
+
+  values: [rows, D] float32; features of a backbone are mapped from disk, read-only.
+  extractor: the network that they come from.
+  """
+  values: np.ndarray
+  extractor: Extractor
+
+
+def make_extractor(config: config_lib.Config, size: int, channels: int,
+                   devices: step_lib.Devices) -> Extractor:
+  """The backbone and weights of a Config for images of `size` pixels; without weights, pixels."""
+  if not config.pretrained:
+    console.say('No --pretrained weights: the features are the pixels.')
+    plain = pipeline.Pixels(size, channels, (0.0,) * channels, (1.0,) * channels)
+    return Extractor(perceptron.Flatten(), {}, plain, '')
+  module = backbone.make(config, devices.platform)
+  start = backbone.load(config, module, channels, devices)
+  console.say(start.report)
+  return Extractor(module, start.variables,
+                   pipeline.Pixels(size, channels, start.mean, start.std),
+                   _digest(start.variables))
+
+
 def extract(config: config_lib.Config, data: datasets.Dataset,
-            devices: step_lib.Devices) -> np.ndarray:
-  """Features of every row of a dataset, by the backbone and weights of a Config.
+            devices: step_lib.Devices) -> Features:
+  """Extracts a feature of every row of a dataset, by the backbone and weights of a Config.
 
   They are kept in the cache under a key made of the weights, the images and how these are
   resized, cropped and normalised; the split into queries and database does not matter.
   An extraction that was cut off goes on where it was. Without --pretrained weights the pixels
   themselves are the features.
-
-  Returns:
-    [rows, D] float32; those of a backbone are mapped from disk, read-only.
   """
   if not config.pretrained:
-    return _pixels(data)
-  size, channels = encoder_lib.input_size(config, data.images)
-  module = backbone.make(config, devices.platform)
-  start = backbone.load(config, module, channels, devices)
-  console.say(start.report)
-  pixels = pipeline.Pixels(size, channels, start.mean, start.std)
+    values = _pixels(data)
+    _, side, _, channels = data.images.shape
+    return Features(values, make_extractor(config, side, channels, devices))
+  extractor = make_extractor(config, *encoder_lib.input_size(config, data.images), devices)
+  module, variables, pixels, weights = extractor
   about = {'dataset': data.name, 'images': _fingerprint(data), 'rows': len(data.images),
            'backbone': config.backbone, 'feature': config.feature,
-           'weights': _digest(start.variables), 'crop': config.crop,
+           'weights': weights, 'crop': config.crop,
            **({} if config.precision == 'float32' else {'precision': config.precision}),
            **({'mirror': True} if config.mirror else {}),
            'pixels': pixels._asdict()}
@@ -57,16 +95,15 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
     if not finished.exists():
       storage.write_json(folder / 'about.json', about)
       encoder = encoder_lib.Encoder(config, module, pixels, devices)
-      shape = jax.eval_shape(lambda x: module.apply(start.variables, x, train=False),
+      shape = jax.eval_shape(lambda x: module.apply(variables, x, train=False),
                              np.zeros((1, *encoder.input_shape), np.float32)).shape
-      _fill(folder, encoder, devices.replicate(start.variables), data.images, shape[1])
-  return np.load(finished, mmap_mode='r')
+      _fill(folder, encoder, devices.replicate(variables), data.images, shape[1])
+  return Features(np.load(finished, mmap_mode='r'), extractor)
 
 
 def _pixels(data: datasets.Dataset) -> np.ndarray:
   if not isinstance(data.images, np.ndarray):
     raise errors.UsageError(f'Features of photographs need --pretrained weights: {imagenet.HINT}.')
-  console.say('No --pretrained weights: the features are the pixels.')
   return data.images.reshape(len(data.images), -1).astype(np.float32) / 255
 
 

@@ -177,7 +177,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
       state = state.replace(codes=update.solve(state.codes, outputs, sampled, devices.over_rows))
     round_finished = epoch_finished and is_last_epoch
     if round_finished or stop:
-      _check_finite(optax.tree.norm(state.params) + history[-1]['loss'], r)
+      _check_finite(_norm(state.params) + history[-1]['loss'], r)
       yield Pause(state, r, round_finished, [
           {name: float(value) for name, value in metrics.items()}
           for metrics in jax.device_get(history)])
@@ -190,6 +190,9 @@ def _fold(key: jax.Array, *numbers: int) -> jax.Array:
   for number in numbers:
     key = jax.random.fold_in(key, number)
   return key
+
+
+_norm = jax.jit(optax.tree.norm)  # of all parameters, in one program
 
 
 def _check_finite(value: jax.Array | float, round_: int):

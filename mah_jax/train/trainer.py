@@ -25,10 +25,13 @@ from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.evaluation import scores
 from mah_jax.methods import base
+from mah_jax.methods import scaling
 from mah_jax.models import imagenet
+from mah_jax.models import perceptron
 from mah_jax.train import backbone as backbone_lib
 from mah_jax.train import checkpoint
 from mah_jax.train import encoder as encoder_lib
+from mah_jax.train import features as features_lib
 from mah_jax.train import loop
 from mah_jax.train import step as step_lib
 
@@ -44,8 +47,20 @@ class Trainer:
   """
 
   def __init__(self, config: config_lib.Config, data: datasets.Dataset,
-               pixels: pipeline.Pixels, devices: step_lib.Devices):
+               pixels: pipeline.Pixels, devices: step_lib.Devices,
+               features: features_lib.Features | None = None):
+    """Compiles nothing yet.
+
+    Args:
+      config: all settings.
+      data: images, labels and protocol.
+      pixels: the images that the backbone reads.
+      devices: where it runs.
+      features: features of the images, which take their place; None: images are read.
+    """
     self.config, self.data, self.pixels, self.devices = config, data, pixels, devices
+    self.features = features
+    reads = pixels if features is None else pipeline.Vectors(features.values.shape[1])
     self.labels = data.labels[data.protocol.database]
     self.plan = loop.make_plan(config, len(self.labels))
     self.method = config.spec.make(config.options, base.Task(
@@ -56,21 +71,22 @@ class Trainer:
         _schedule(config, self.plan), momentum=config.momentum,
         weight_decay=config.weight_decay, turns=self.method.turns,
         steps_per_turn=self.plan.steps_per_epoch)
-    self._encoder = encoder_lib.Encoder(config, self.network, pixels, devices)
+    self._encoder = encoder_lib.Encoder(config, self.network, reads, devices)
     # Fresh outputs for an update of the codes belong to training, which --mirror does not change.
     self._plain = self._encoder if not config.mirror else encoder_lib.Encoder(
-        dataclasses.replace(config, mirror=False), self.network, pixels, devices)
+        dataclasses.replace(config, mirror=False), self.network, reads, devices)
     self._start = step_lib.make_start(self.network, self.optimizer, self._encoder.input_shape,
                                       self.plan.num_sampled)
     self._keys = [jax.random.fold_in(self.key, use) for use in (loop.INIT, loop.AUGMENT)]
     self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
-                                               encoder_lib.DTYPES[config.precision])
+                                               self._encoder.dtype)
     self._state, self._outputs = None, {}  # the newest state, and its outputs by their rows
 
   @functools.cached_property
   def _feed(self) -> step_lib.Feed:
-    """Brings rows of the dataset to the devices."""
-    return self._encoder.feed(self.data.images)
+    """Brings rows of the dataset to the devices: images, or features in their place."""
+    return self._encoder.feed(self.data.images if self.features is None
+                              else self.features.values)
 
   def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:
     """The state before the first step, on all devices.
@@ -166,6 +182,11 @@ class Progress(NamedTuple):
 def begin(config: config_lib.Config, data: datasets.Dataset,
           devices: step_lib.Devices) -> Progress:
   """A network before its first step, from --pretrained weights or random ones."""
+  if config.input == 'features':
+    features = features_lib.extract(config, data, devices)
+    scale = scaling.standardize(features.values[data.protocol.database])
+    trainer = Trainer(config, data, features.extractor.pixels, devices, features)
+    return Progress(trainer, trainer.new_state({'batch_stats': scale._asdict()}))
   size, channels = encoder_lib.input_size(config, data.images)
   mean, std = ((imagenet.MEAN, imagenet.STD) if config.normalize == 'imagenet'
                else (data.mean, data.std))
@@ -188,17 +209,33 @@ def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib
     raise errors.InputError(f'The names or labels of the images in {config.data_dir} are not those '
                             f'that the run in {config.workdir} was begun with: restore them, or '
                             'choose another --workdir.')
-  trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices)
+  features = None
+  if config.input == 'features':
+    features = features_lib.extract(config, data, devices)
+    _check_weights(config, features.extractor, meta)
+  trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features)
   state = trainer.restore(checkpoints, step)
   console.say(f'Restored {config.workdir} after {step} steps.')
   return Progress(trainer, state, meta['seconds'], meta['history'])
 
 
+def _check_weights(config: config_lib.Config, extractor: features_lib.Extractor,
+                   meta: dict[str, Any]):
+  """Refuses weights of a backbone whose features the saved network was not trained on."""
+  if extractor.weights != meta['weights']:
+    raise errors.InputError(f'The weights in --pretrained={config.pretrained} are not those whose '
+                            f'features the run in {config.workdir} was trained on: restore them.')
+
+
 def save(checkpoints: checkpoint.Checkpoints, trainer: Trainer, pause: loop.Pause,
          seconds: float):
   """Starts saving a checkpoint that `restore` and an encoding can read."""
+  about = {}
+  if trainer.features is not None:
+    about = {'features': trainer.features.values.shape[1],
+             'weights': trainer.features.extractor.weights}
   checkpoints.save(pause.state, {
-      'flags': config_lib.to_json(trainer.config), 'pixels': trainer.pixels._asdict(),
+      **about, 'flags': config_lib.to_json(trainer.config), 'pixels': trainer.pixels._asdict(),
       'protocol': trainer.data.protocol.id, 'labels': trainer.labels.shape[1],
       'seconds': seconds, 'history': [] if pause.finished else pause.history})
 
@@ -225,19 +262,39 @@ def restore_hasher(config: config_lib.Config, devices: step_lib.Devices,
   no_rows = np.zeros((0, meta['labels']), np.uint8)
   method = config.spec.make(config.options,
                             base.Task(no_rows, config.code_lengths, 0, config.seed))
-  module = network(config, method, devices.platform)
-  encoder = encoder_lib.Encoder(config, module, pipeline.Pixels(**meta['pixels']), devices)
+  module, pixels = network(config, method, devices.platform), pipeline.Pixels(**meta['pixels'])
+  reads = pipeline.Vectors(meta['features']) if config.input == 'features' else pixels
+  encoder = encoder_lib.Encoder(config, module, reads, devices)
   template = dict(jax.eval_shape(functools.partial(module.init, train=False), jax.random.key(0),
                                  jnp.zeros((1, *encoder.input_shape))))
   if method.nearest:
     template['codes'] = checkpoints.shapes(step, 'codes')
   restored = checkpoints.restore_part(step, devices.abstract(template))
   among = words(method, restored.pop('codes', ()))
+  if config.input == 'features':
+    encoder, restored = _before_features(config, module, restored, pixels, meta, devices)
   return Hasher(encoder, method, restored, among)
 
 
+def _before_features(config: config_lib.Config, module: nn.Module, variables: dict[str, Any],
+                     pixels: pipeline.Pixels, meta: dict[str, Any], devices: step_lib.Devices
+                     ) -> tuple[encoder_lib.Encoder, dict[str, Any]]:
+  """Puts the backbone before a network on its features: an encoder of images, its variables."""
+  extractor = features_lib.make_extractor(config, pixels.size, pixels.channels, devices)
+  _check_weights(config, extractor, meta)
+  joined = perceptron.OnFeatures(extractor.module, module, config.mirror)
+  crop = config.crop if config.pretrained else 1.0  # pixels that are features are all kept
+  encoder = encoder_lib.Encoder(dataclasses.replace(config, mirror=False, crop=crop), joined,
+                                pixels, devices)
+  return encoder, {
+      name: {'backbone': devices.replicate(extractor.variables.get(name, {})), 'network': part}
+      for name, part in variables.items()}
+
+
 def network(config: config_lib.Config, method: base.DeepMethod, platform: str) -> nn.Module:
-  """The network that a method builds on the backbone of a Config."""
+  """The network that a method builds: on the backbone of a Config, or on layers on its features."""
+  if config.input == 'features':
+    return method.network(lambda: perceptron.Perceptron(config.hidden))
   return method.network(functools.partial(backbone_lib.make, config, platform))
 
 
