@@ -245,10 +245,12 @@ def make(**values: Any) -> Config:
     return Config(**shared)  # which refuses it
   spec, fields = methods.METHODS[method], all_fields()
   names = options_lib.fields(spec.options)
-  for name in values.keys() - names.keys():
-    if values[name] != fields[name].default:
-      raise errors.UsageError(f'--{name} is an option of {" and ".join(owners(name))}; '
-                              f'--method={method} has none: leave it out.')
+  foreign = [name for name, value in values.items()
+             if name not in names and value != fields[name].default]
+  if foreign:
+    clauses = [f'--{name} is an option of {" and ".join(owners(name))}' for name in foreign]
+    raise errors.UsageError(f'{"; ".join(clauses)}; --method={method} has none: leave '
+                            f'{"it" if len(foreign) == 1 else "them"} out.')
   mine = spec.options(**{name: values[name] for name in names if name in values})
   return Config(**shared, options=mine)
 

@@ -226,6 +226,8 @@ def test_wrong_use_gives_one_sentence(flags, words, tmp_path, capsys):
     (['--method=itq', '--eta=3'], '--eta is an option of dpsh; --method=itq has none'),
     (['--method=mah', '--anchors=3'], '--anchors is an option of sdh and ksh; --method=mah'),
     (['--method=classifier', '--gamma=3'], '--gamma is an option of mah and adsh'),
+    (['--method=itq', '--eta=3', '--towers=symmetric'],
+     '--eta is an option of dpsh; --towers is an option of daph; --method=itq has none'),
     (['--method=drsch', '--binarize=nearest'], '--binarize is an option of mah and adsh'),
     (['--method=itq', '--learning_rate=3'], '--learning_rate has no effect'),
     (['--method=itq', '--num_rounds=3'], '--num_rounds has no effect'),
