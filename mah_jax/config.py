@@ -248,7 +248,7 @@ def make(**values: Any) -> Config:
   foreign = [name for name, value in values.items()
              if name not in names and value != fields[name].default]
   if foreign:
-    clauses = [f'--{name} is an option of {" and ".join(owners(name))}' for name in foreign]
+    clauses = [f'--{name} is an option of {options_lib.listed(owners(name))}' for name in foreign]
     raise errors.UsageError(f'{"; ".join(clauses)}; --method={method} has none: leave '
                             f'{"it" if len(foreign) == 1 else "them"} out.')
   mine = spec.options(**{name: values[name] for name in names if name in values})

@@ -136,7 +136,7 @@ def help_text() -> str:
     if name not in shared:
       owned[tuple(config_lib.owners(name))][name] = field
   for owners, fields in owned.items():
-    lines += _group(f'Options of {" and ".join(owners)}', fields)
+    lines += _group(f'Options of {options.listed(owners)}', fields)
   return '\n'.join(lines)
 
 

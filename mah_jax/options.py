@@ -61,6 +61,11 @@ def check(settings: Any):
       raise errors.UsageError(f'--{name}={text(value)} must be at least {least}.')
 
 
+def listed(names: Sequence[str]) -> str:
+  """Names in a sentence: 'a', 'a and b', 'a, b and c'."""
+  return ' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))
+
+
 def text(value: Any) -> str:
   """A value as it is written in a flag."""
   if isinstance(value, (tuple, list)):
