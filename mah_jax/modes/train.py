@@ -25,19 +25,25 @@ def train(config: config_lib.Config):
   """Trains or fits, from where the run folder is, and fills the folder."""
   kept = ('the same command goes on from the last checkpoint.' if config.spec.trains_network else
           'features that were extracted are kept, fits are not.')
-  folder = folder_lib.RunFolder(config.workdir)
-  config = backbone.resolve(config, folder.flags())
-  devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
-  with console.StopRequest(f'Stopped; {kept}') as stop, folder.claimed(config):
-    data = dataset.load(config)
-    if data.report:
-      folder.write_skipped(data.report)
-    if config.spec.trains_network:
-      outcome = _train_network(config, data, devices, folder, stop)
-    else:
-      outcome = _fit_features(config, data, devices, folder)
-    table.say(results.write(folder, config, data, outcome))
-    console.say(f'Written to {folder.path}.')
+  with console.StopRequest(f'Stopped; {kept}') as stop:
+    folder = folder_lib.RunFolder(config.workdir)
+    config = backbone.resolve(config, folder.flags())
+    devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
+    with folder.claimed(config):
+      _train(config, devices, folder, stop)
+
+
+def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_lib.RunFolder,
+           stop: console.StopRequest):
+  data = dataset.load(config)
+  if data.report:
+    folder.write_skipped(data.report)
+  if config.spec.trains_network:
+    outcome = _train_network(config, data, devices, folder, stop)
+  else:
+    outcome = _fit_features(config, data, devices, folder)
+  table.say(results.write(folder, config, data, outcome))
+  console.say(f'Written to {folder.path}.')
 
 
 def _train_network(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
