@@ -1,6 +1,8 @@
 # make run    sets up, trains the quickstart, prints and writes its scores
 # make test   sets up, runs the tests
 # make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains: two hours on two cores
+# make paper  sets up, fetches, makes the paper's tables and figures: under three hours on two cores
+#             (ONLY=table1,figure5 some of them; SEEDS=1 with fewer seeds)
 # make bench  sets up, measures speed side by side with the alternatives
 # make lint   sets up, checks the style
 
@@ -14,7 +16,7 @@ CARD := $(shell $(SMI) --query-gpu=compute_cap 2>/dev/null | sort -n | head -n 1
 CUDA := $(if $(DRIVER),$(shell [ "$(DRIVER)" -ge 580 ] 2>/dev/null && [ "$(CARD)" -ge 75 ] 2>/dev/null \
 	&& echo "jax[cuda13]" || echo "jax[cuda12]"))
 
-.PHONY: run test cifar bench lint
+.PHONY: run test cifar paper bench lint
 run: .venv/ready
 	$(PY) -m mah_jax.main --flagfile=launch/quickstart.cfg
 
@@ -25,6 +27,13 @@ cifar: .venv/ready
 	$(PY) -m mah_jax.data.fetch cifar10 --data_dir=data
 	$(PY) -m mah_jax.data.fetch resnet50 --data_dir=data
 	$(PY) -m mah_jax.main --flagfile=launch/cifar_best_cpu.cfg
+
+paper: .venv/ready .venv/report
+	$(PY) -m mah_jax.data.fetch cifar10 --data_dir=data
+	$(PY) -m mah_jax.data.fetch resnet50 --data_dir=data
+	@if [ -d data/mirflickr ] && [ ! -d data/mir_flickr ]; then $(PY) -m mah_jax.data.fetch mirflickr --data_dir=data; fi
+	@if [ -d data/Groundtruth ] && [ ! -d data/nus_wide ]; then $(PY) -m mah_jax.data.fetch nuswide --data_dir=data; fi
+	$(PY) -m mah_jax.paper $(if $(ONLY),--only=$(ONLY)) $(if $(SEEDS),--seeds=$(SEEDS))
 
 bench: .venv/ready
 	PYTHONPATH=.:tests $(PY) benchmarks/run.py
@@ -38,4 +47,8 @@ lint: .venv/ready
 	  "mah_jax needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet -r requirements.txt -r requirements-dev.txt $(CUDA)
+	@touch $@
+
+.venv/report: .venv/ready requirements-report.txt
+	.venv/bin/pip install --quiet -r requirements-report.txt
 	@touch $@

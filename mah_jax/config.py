@@ -142,7 +142,8 @@ class Config:
       1, 'Score the queries after every so many rounds; 0: at the end only.', least=0,
       may_change=ALWAYS, group=RUN, networks_only=True)
   checkpoint_every: int = option(
-      1, 'Save a checkpoint after every so many rounds.', least=1, may_change=ALWAYS, group=RUN,
+      1, 'Save a checkpoint after every so many rounds; 0: only when the run is stopped, for runs '
+      'of seconds.', least=0, may_change=ALWAYS, group=RUN,
       networks_only=True)
   max_to_keep: int = option(
       2, 'Newest checkpoints to keep, at least 2, so that one may be damaged.', least=2,

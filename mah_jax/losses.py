@@ -6,6 +6,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+Scalar = jax.Array | float
+
 
 def semantic_loss(embeddings: jax.Array, gram: jax.Array, pull: jax.Array,
                   square: jax.Array) -> jax.Array:
@@ -34,18 +36,21 @@ def quantization_loss(embeddings: jax.Array, codes: jax.Array) -> jax.Array:
   return jnp.sum((codes - embeddings) ** 2, axis=1)
 
 
-def pair_loss(outputs: jax.Array, memory: jax.Array, similar: jax.Array) -> jax.Array:
+def pair_loss(outputs: jax.Array, memory: jax.Array, similar: jax.Array,
+              weights: tuple[Scalar, Scalar] = (1.0, 1.0)) -> jax.Array:
   """Mean negative log-likelihood of similarities, where p(similar) = sigmoid(u_i . u_j / 2).
 
   Args:
     outputs: u_i, [b, c].
     memory: u_j, [m, c].
     similar: whether i and j are similar, [b, m].
+    weights: w of a similar and of a dissimilar pair, see similarity.pair_weights.
 
   Returns:
-    For each i the mean over j of log(1 + e^t) - s t with t = u_i . u_j / 2, [b].
+    For each i the mean over j of w (log(1 + e^t) - s t) with t = u_i . u_j / 2, [b].
   """
   b, c = outputs.shape
   chex.assert_shape([memory, similar], [(len(memory), c), (b, len(memory))])
   t = 0.5 * outputs @ memory.T
-  return jnp.mean(jax.nn.softplus(t) - similar * t, axis=1)
+  # log(1 + e^t) - t = log(1 + e^-t): no cancellation, and the weights cost nothing.
+  return jnp.mean(jnp.where(similar, *weights) * jax.nn.softplus(jnp.where(similar, -t, t)), axis=1)

@@ -1,23 +1,33 @@
-"""The command `python -m mah_jax.report RUN_FOLDER ...`: a table over several runs."""
+"""The command `python -m mah_jax.report RUN_FOLDER ...`: a table over several runs, or a page."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
 from mah_jax import console
 from mah_jax import storage
+from mah_jax.runs import page
 from mah_jax.runs import report
 
 
 def main(arguments: Sequence[str]) -> int:
-  """Prints the table of the runs in these folders; returns the exit code."""
-  if not arguments or {'--help', '-h'} & set(arguments):
-    print('Usage: python -m mah_jax.report RUN_FOLDER [RUN_FOLDER ...]',
-          file=sys.stdout if arguments else sys.stderr)
-    return 0 if arguments else 2
-  return console.exit_code(lambda: print(report.table(
-      [report.read(storage.path(name)) for name in arguments])))
+  """Prints the table of the runs in these folders, or writes their page; returns the exit code."""
+  parser = argparse.ArgumentParser('python -m mah_jax.report', description=__doc__)
+  parser.add_argument('runs', nargs='+', metavar='RUN_FOLDER')
+  parser.add_argument('--html', metavar='FILE', nargs='?', const='report.html',
+                      help='write a page with the table, figures and settings (report.html)')
+  parsed = parser.parse_args(arguments)
+
+  def work():
+    runs = [report.read(storage.path(name)) for name in parsed.runs]
+    print(report.table(runs))
+    if parsed.html:
+      storage.write_text(storage.path(parsed.html), page.to_html(report.page(runs)))
+      console.say(f'Written to {parsed.html}.')
+
+  return console.exit_code(work)
 
 
 if __name__ == '__main__':

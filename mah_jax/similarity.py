@@ -41,6 +41,27 @@ def share_label(labels: Array, others: Array) -> Array:
   return labels.astype(np.float32) @ others.astype(np.float32).T > 0
 
 
+def pair_weights(labels: np.ndarray, kind: str) -> tuple[float, float]:
+  """The weights of a similar and of a dissimilar pair of rows; all m^2 pairs count.
+
+  Args:
+    labels: 0/1, of the rows, [m, L].
+    kind: 'equal' gives every pair the weight 1. 'balanced' gives the similar pairs together the
+      same weight as the dissimilar ones; the mean over all pairs is 1.
+
+  Returns:
+    (1, 1) for 'equal', and where all pairs are of one kind.
+  """
+  if kind == 'equal':
+    return 1.0, 1.0
+  groups = group_rows(labels)
+  pairs = len(labels) ** 2
+  similar = int(groups.degree[groups.of_row].sum())
+  if similar in (0, pairs):
+    return 1.0, 1.0
+  return pairs / (2 * similar), pairs / (2 * (pairs - similar))
+
+
 def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> float:
   """The r in S_ij = -r for a dissimilar pair; S_ij = 1 for a similar one.
 

@@ -26,13 +26,14 @@ LAYERS = [
     ['train'],
     ['runs'],
     ['modes'],
-    ['compiling', 'flags', 'main', 'report', '__init__'],
+    ['compiling', 'flags', 'main', 'report', 'paper', '__init__'],
 ]
 HEIGHT = {part: height for height, parts in enumerate(LAYERS) for part in parts}
 # Libraries that only some files may know.
 KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'console.py'},
         'tensorflow_datasets': {'data/builders.py'}, 'sklearn': set(),
-        'PIL': {'data/images.py'}, 'safetensors': {'weights/files.py'}, 'fcntl': {'storage.py'}}
+        'PIL': {'data/images.py'}, 'safetensors': {'weights/files.py'}, 'fcntl': {'storage.py'},
+        'matplotlib': {'runs/figures.py'}, 'scipy': {'evaluation/intervals.py'}}
 
 
 def _imports(path):
@@ -100,8 +101,8 @@ WORDS = {'folder', 'digits', 'compact', 'classifier'}  # names that are English 
 
 
 @pytest.mark.parametrize('names, rooms', [
-    (methods.METHODS, {'methods'}),
-    (datasets.SPECS, {'data'}),
+    (methods.METHODS, {'methods', 'paper'}),
+    (datasets.SPECS, {'data', 'paper'}),
     (models.BACKBONES, {'models', 'weights'}),
 ], ids=['methods', 'datasets', 'backbones'])
 def test_a_name_stands_in_its_own_room_only(names, rooms):

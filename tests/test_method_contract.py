@@ -21,21 +21,27 @@ from mah_jax.train import backbone
 from mah_jax.train import checkpoint
 from mah_jax.train import shallow
 
-# Flags of each method, and the least MAP that its longest codes reach on five classes.
+# Flags of each method, and the least MAP that its longest codes reach on five classes. A random
+# order has 0.21, codes of an untrained network 0.29 to 0.59, five classes of which two share a
+# codeword at most 0.8, the nearest class mean is always right. What follows a number is the MAP
+# that was measured with several seeds.
 CASES = {
-    'mah': ({}, 0.9),
-    'adsh': ({'code_lengths': (5,)}, 0.9),
-    'dpsh': ({'code_lengths': (5,), 'eta': 1.0, 'learning_rate': 0.01}, 0.35),
-    'drsch': ({'code_lengths': (3, 5)}, 0.7),
+    'mah': ({}, 0.95),  # 1.00
+    'adsh': ({'code_lengths': (5,)}, 0.95),  # 1.00
+    # 1.00. With momentum, shifted images and eta 1 it had 0.40 to 0.58, no more than untrained.
+    'dpsh': ({'code_lengths': (8,), 'eta': 20.0, 'learning_rate': 0.3, 'momentum': 0.0,
+              'augment': 'none'}, 0.95),
+    'drsch': ({'code_lengths': (3, 5)}, 0.9),  # 0.96 to 0.99
+    # 1.00; with shifted images 0.85 to 0.88.
     'daph': ({'code_lengths': (5,), 'epochs_per_round': 2, 'learning_rate': 0.4,
-              'quantization': 1.0, 'agreement': 0.1}, 0.6),
-    'classifier': ({}, 0.9),
-    'lsh': ({'code_lengths': (3, 8)}, 0.25),
-    'itq': ({'code_lengths': (3, 8)}, 0.5),
-    'sdh': ({'code_lengths': (3, 8), 'anchors': 100}, 0.9),
-    'ksh': ({'code_lengths': (3, 8), 'anchors': 100, 'labelled': 200}, 0.9),
-    'lfh': ({'code_lengths': (3, 8), 'columns': 64}, 0.5),
-    'cosdish': ({'code_lengths': (3, 8), 'columns': 64}, 0.8),
+              'quantization': 1.0, 'agreement': 0.1, 'augment': 'none'}, 0.95),
+    'classifier': ({}, 0.95),  # 0.99 to 1.00
+    'lsh': ({'code_lengths': (3, 8)}, 0.4),  # 0.50 to 0.83, learns nothing: twice a random order
+    'itq': ({'code_lengths': (3, 8)}, 0.95),  # 1.00, of this and all below; lsh has at most 0.83
+    'sdh': ({'code_lengths': (3, 8), 'anchors': 100}, 0.95),
+    'ksh': ({'code_lengths': (3, 8), 'anchors': 100, 'labelled': 200}, 0.95),
+    'lfh': ({'code_lengths': (3, 8), 'columns': 64}, 0.95),  # but for this: 0.99
+    'cosdish': ({'code_lengths': (3, 8), 'columns': 64}, 0.95),
 }
 LEARNS = {'mah', 'adsh', 'classifier', 'sdh', 'lfh', 'cosdish'}  # have database codes of their own
 RESAMPLES = {'mah', 'adsh', 'classifier'}  # the others train on their first sample
@@ -229,6 +235,8 @@ def test_wrong_use_gives_one_sentence(flags, words, tmp_path, capsys):
     (['--method=itq', '--eta=3', '--towers=symmetric'],
      '--eta is an option of dpsh; --towers is an option of daph; --method=itq has none'),
     (['--method=drsch', '--binarize=nearest'], '--binarize is an option of mah and adsh'),
+    (['--method=drsch', '--pair_weights=balanced'],
+     '--pair_weights is an option of dpsh and daph; --method=drsch has none'),
     (['--method=itq', '--learning_rate=3'], '--learning_rate has no effect'),
     (['--method=itq', '--num_rounds=3'], '--num_rounds has no effect'),
     (['--query_fraction=0.2'], '--dataset=digits has a split of its own'),

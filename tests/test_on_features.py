@@ -13,6 +13,7 @@ from mah_jax import main
 from mah_jax.data import datasets
 from mah_jax.data import digits
 from mah_jax.models import perceptron
+from mah_jax.train import loop
 from mah_jax.train import trainer
 
 FLAGS = ['--dataset=digits', '--input=features', '--hidden=32', '--code_lengths=4,8',
@@ -91,6 +92,42 @@ def test_features_are_standardised_by_the_database(method):
         (x[:5] - database.mean(axis=0)) / database.std(axis=0) @ kernel + bias, 0)
     np.testing.assert_allclose(got, expected, atol=1e-4)
   assert len(state.batch_stats) == (2 if method == 'daph' else 1)
+
+
+@pytest.mark.parametrize('num_devices', [1, 2])
+def test_several_steps_in_one_call_are_the_same_steps(num_devices, monkeypatch):
+  """Also where an epoch has one more step than calls hold, and its last batch is short."""
+  data, outcomes = toy.dataset(), []
+  flags = {'input': 'features', 'hidden': (8,), 'augment': 'none', 'batch_size': 16,
+           'num_sampled': 100, 'num_rounds': 2, 'epochs_per_round': 2}
+  for rows in (1, 3 * 16):
+    monkeypatch.setattr(loop, 'CALL_ROWS', rows)
+    made, state, *_ = trainer.begin(toy.settings(**flags), data, toy.make(num_devices).devices)
+    assert made.plan.steps_per_call == max(1, rows // 16) and made.plan.steps_per_epoch == 7
+    steps = []
+    pauses = toy.fit(made, state, on_step=lambda steps=steps: steps.append(1))
+    assert len(steps) == made.plan.num_steps == 28
+    outcomes.append((jax.device_get(pauses[-1].state.params),
+                     [pause.history for pause in pauses]))
+  for one, several in zip(*map(jax.tree.leaves, outcomes), strict=True):
+    np.testing.assert_allclose(one, several, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_without_checkpoints_keeps_codes_and_one_that_was_stopped_goes_on(
+    finished, tmp_path, capsys):
+  """--checkpoint_every=0 saves when it is asked to stop, and then at the end as well."""
+  flags = [*FLAGS, '--checkpoint_every=0']
+  whole, stopped = tmp_path / 'whole', tmp_path / 'stopped'
+  assert main.main([*flags, f'--workdir={whole}']) == 0
+  assert not list((whole / 'checkpoints').glob('*'))
+  assert _results(whole)['metrics'] == _results(finished)['metrics']
+  assert main.main([*flags, f'--workdir={whole}']) == 1
+  assert 'no checkpoint to resume' in capsys.readouterr().err
+  assert main.main([*FLAGS, '--num_rounds=3', f'--workdir={stopped}']) == 0  # left a checkpoint
+  assert main.main([*flags, f'--workdir={stopped}']) == 0
+  assert _results(stopped)['metrics'] == _results(finished)['metrics']
+  newest = max(int(path.name) for path in (stopped / 'checkpoints').glob('[0-9]*'))
+  assert newest == _results(stopped)['step']
 
 
 def test_flat_linear_heads_on_features_are_several_runs_of_one_head():

@@ -14,6 +14,7 @@ from PIL import Image
 from mah_jax import config
 from mah_jax import main
 from mah_jax.data import datasets
+from mah_jax.evaluation import metrics
 from mah_jax.runs import folder as folder_lib
 from mah_jax.train import checkpoint
 from mah_jax.train import features
@@ -126,6 +127,34 @@ def test_images_that_changed_since_are_refused(photos, finished, tmp_path, capsy
   shutil.copytree(finished, tmp_path / 'run')
   assert _run(other, tmp_path / 'run', '--num_devices=1', '--num_rounds=5') == 1
   assert 'are not those that the run' in capsys.readouterr().err
+
+
+def test_listed_queries_without_a_label_count_0_in_every_score(photos, tmp_path, capsys):
+  other, workdir = tmp_path / 'photos', tmp_path / 'run'
+  shutil.copytree(photos, other)
+  lines = (other / 'labels.csv').read_text().splitlines()
+  lines[3:6:2] = ['photo 2.jpg,', 'photo 4.jpg,']
+  (other / 'labels.csv').write_text('\n'.join(lines))
+  (tmp_path / 'queries.txt').write_text('\n'.join(f'photo {i}.jpg' for i in (0, 1, 2, 3, 4)))
+  flags = [flag for flag in FLAGS if 'query_fraction' not in flag]
+  assert main.main([*flags, f'--data_dir={other}', f'--workdir={workdir}', '--num_devices=1',
+                    f'--query_list={tmp_path / "queries.txt"}', '--num_rounds=1',
+                    '--epochs_per_round=1']) == 0
+  sentence = '2 of the 5 queries have no label, so nothing to find: they count 0 in every score.'
+  assert sentence in capsys.readouterr().out
+  codes = {name: np.load(workdir / 'codes' / f'{name}.npy') for name in (
+      'queries_6', 'database_6', 'query_labels', 'database_labels')}
+  assert codes['query_labels'].any(axis=1).tolist() == [True, True, False, True, False]
+  labelled = [0, 1, 3]
+  expected = metrics.evaluate(codes['queries_6'][labelled], codes['database_6'],
+                              codes['query_labels'][labelled], codes['database_labels'])
+  results = _results(workdir)
+  for name, score in results['metrics']['6']['learned'].items():
+    assert score == pytest.approx(3 / 5 * expected[name]), name
+  assert results['protocol']['ceiling'] == pytest.approx(3 / 5)
+  shutil.rmtree(workdir / 'checkpoints')
+  assert main.main(['--mode=evaluate', f'--workdir={workdir}', '--num_devices=1']) == 0
+  assert sentence in capsys.readouterr().out
 
 
 def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Tables over several runs: means over seeds, rows told apart, runs that cannot be compared."""
 
 import json
+import sys
 
 import pytest
 
@@ -105,5 +106,43 @@ def test_a_folder_without_results_is_named(content, tmp_path, capsys):
 
 
 def test_no_folder_at_all_explains_the_command(capsys):
-  assert report.main([]) == 2
+  with pytest.raises(SystemExit, match='2'):
+    report.main([])
   assert 'RUN_FOLDER' in capsys.readouterr().err
+
+
+@pytest.fixture
+def folders(tmp_path):
+  """Three runs: one with a log of its rounds, one of an earlier version, one of another method."""
+  made = [_run(tmp_path / 'a', {'4': 0.5, '8': 0.9}, seed=0),
+          _run(tmp_path / 'b', {'4': 0.7, '8': 0.8}, seed=1),
+          _run(tmp_path / 'c', {'8': 0.8}, method='adsh')]
+  for name in 'ac':
+    path = tmp_path / name / 'results.json'
+    results = json.loads(path.read_text())
+    for kinds in results['metrics'].values():
+      kinds['learned']['precision@10'] = 0.25
+    path.write_text(json.dumps(results | {'k': 10, 'timing': {'fit_seconds': 3.5}}))
+  lines = [{'round': r, 'metrics': {c: {'learned': {'map': r / 10}} for c in '48'}} for r in (1, 2)]
+  (tmp_path / 'a' / 'metrics.jsonl').write_text('\n'.join(map(json.dumps, lines)))
+  return made
+
+
+def test_the_page_has_the_table_and_figures(folders, tmp_path, capsys):
+  pytest.importorskip('matplotlib', reason='Matplotlib, an extra, is not installed')
+  target = tmp_path / 'page.html'
+  assert report.main([*folders, f'--html={target}']) == 0
+  text, table = target.read_text(), capsys.readouterr().out
+  assert f'Written to {target}.' in table
+  for line in table.splitlines():
+    for cell in line.strip('| ').split(' | ') if line.startswith('|') else ():
+      assert cell == '---' or cell in text
+  for name in ('lengths', 'rounds', 'seconds'):
+    assert f'<figure id="{name}"><svg' in text
+
+
+def test_a_page_without_matplotlib_is_one_sentence(folders, tmp_path, monkeypatch, capsys):
+  monkeypatch.setitem(sys.modules, 'matplotlib', None)
+  assert report.main([*folders, f'--html={tmp_path / "page.html"}']) == 1
+  assert 'pip install matplotlib' in capsys.readouterr().err
+  assert not (tmp_path / 'page.html').exists()

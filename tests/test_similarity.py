@@ -64,6 +64,20 @@ def test_balanced_value_of_ten_equal_classes_is_a_ninth():
   assert similarity.dissimilar_value(groups, sampled, 'signed') == 1.0
 
 
+@pytest.mark.parametrize('labels, weights', [
+    (np.tile(np.eye(10), (3, 1)), (5.0, 5 / 9)),           # 10 % of the pairs are similar
+    ([[1, 0], [1, 1], [0, 1], [0, 0]], (8 / 7, 8 / 9)),    # 7 of 16 pairs
+    (np.ones((3, 1)), (1.0, 1.0)),                         # all of them
+    (np.zeros((3, 2)), (1.0, 1.0)),                        # none
+])
+def test_balanced_pairs_have_the_mean_weight_one(labels, weights):
+  labels = np.array(labels)
+  assert similarity.pair_weights(labels, 'equal') == (1.0, 1.0)
+  assert similarity.pair_weights(labels, 'balanced') == pytest.approx(weights)
+  similar = labels @ labels.T > 0
+  assert np.where(similar, *weights).mean() == pytest.approx(1.0)
+
+
 def test_balanced_similarity_sums_to_zero_over_the_sample():
   _, _, labels, sampled = reference.problem(1, multi=True)
   r = similarity.dissimilar_value(similarity.group_rows(labels), sampled, 'balanced')

@@ -67,6 +67,78 @@ def test_content_enters_the_id_only_where_there_is_any():
   assert other.id == hashlib.sha256(struct.pack('<5q', 2, 5, 1, 0, 2) + b'abc').hexdigest()
 
 
+def test_the_id_is_what_it_was_before_there_were_parts_for_training():
+  """Computed by the version before; kept runs are found by such ids."""
+  labels = np.eye(10, dtype=np.uint8)[np.arange(60_000) % 10]
+  assert splits.balanced(labels, 100, 0, 'cifar10-1000-queries').id == (
+      '079c3e5e67f7f981fa3dd929bf868a129cef3c52ca113b405d71070142b9003c')
+  labels = np.array([[1], [0], [1], [1], [0], [1], [1], [0]], np.uint8)
+  protocol = splits.random_queries(labels, 2, 0, 'toy', labelled_only=True)
+  assert protocol._replace(content='abc').id == (
+      '7373692250d96f85645d540e4ebca598f73ecc1ded1ac38819c48dee4246fc02')
+
+
+def test_rows_for_training_enter_the_id_where_they_are_not_the_whole_database():
+  whole = splits.Protocol('toy', 0, np.array([5, 1]), np.array([0, 2]), content='abc')
+  part = whole._replace(training_part=np.array([2], np.int32))
+  assert whole.training is whole.database and part.training.tolist() == [2]
+  assert part.id == hashlib.sha256(
+      struct.pack('<5q', 2, 5, 1, 0, 2) + b'abctraining' + struct.pack('<q', 2)).hexdigest()
+  assert len({whole.id, part.id, whole._replace(training_part=np.array([0])).id}) == 3
+
+
+def test_training_per_class_is_a_part_of_an_unchanged_split():
+  labels = one_hot([30, 40, 50])
+  base = splits.balanced(labels, 7, seed=3, name='toy')
+  part = splits.with_training_per_class(base, labels, 5)
+  assert labels[part.training].sum(axis=0).tolist() == [5, 5, 5]
+  assert part.queries is base.queries and part.database is base.database
+  places = [base.database.tolist().index(row) for row in part.training]
+  assert places == sorted(places) and part.training.dtype == np.int64
+  # The part is drawn from everywhere: ties in database order must not favour it.
+  assert places[0] < 33 and places[-1] > 66
+  again = splits.with_training_per_class(base, labels, 5)
+  assert again.id == part.id != base.id
+  other = splits.with_training_per_class(base._replace(seed=4), labels, 5)
+  assert other.training.tolist() != part.training.tolist()
+
+
+def test_training_rows_stay_the_same_from_release_to_release():
+  labels = one_hot([6, 6])
+  part = splits.with_training_per_class(splits.balanced(labels, 2, 0, 'toy'), labels, 2)
+  assert part.training.tolist() == [5, 6, 9, 0]  # of 10 2 5 6 8 1 9 0
+  part = splits.with_random_training(splits.balanced(labels, 2, 0, 'toy'), labels, 3)
+  assert part.training.tolist() == [6, 9, 0]
+
+
+def test_random_training_rows_have_a_label():
+  labels = multi_hot()
+  base = splits.random_queries(labels, 50, 0, 'toy', labelled_only=True)
+  labelled = int(labels[base.database].any(axis=1).sum())
+  for count in (60, labelled):
+    part = splits.with_random_training(base, labels, count)
+    assert len(set(part.training.tolist())) == len(part.training) == count
+    assert set(part.training.tolist()) <= set(base.database.tolist())
+    assert labels[part.training].any(axis=1).all()
+  with pytest.raises(errors.InputError, match=f'{labelled + 1} database rows with a label .*are '
+                                              f'{labelled}'):
+    splits.with_random_training(base, labels, labelled + 1)
+
+
+def test_a_class_with_too_few_rows_for_training_is_named():
+  labels = one_hot([30, 12])
+  base = splits.balanced(labels, 5, seed=0, name='toy')
+  splits.with_training_per_class(base, labels, 7)
+  with pytest.raises(errors.InputError, match='toy draws 8 database rows of class 1 .*are 7,'):
+    splits.with_training_per_class(base, labels, 8)
+
+
+def test_training_on_all_rows_is_no_part():
+  labels = one_hot([8, 8])
+  base = splits.balanced(labels, 3, seed=0, name='toy')
+  assert splits.with_training_per_class(base, labels, 5).id == base.id
+
+
 def test_fingerprint_is_the_sha256_of_shape_labels_and_names():
   labels = np.array([[1, 0], [0, 1]], np.uint8)
   expected = hashlib.sha256(
@@ -255,3 +327,13 @@ def test_chosen_queries_keep_their_order():
 def test_chosen_queries_leave_a_database(rows):
   with pytest.raises(errors.InputError, match=f'{len(rows)} of 3 rows are chosen as queries'):
     splits.chosen(np.array(rows, int), 3, 0, 'query-list')
+
+
+def test_a_split_within_the_database_leaves_the_queries_out():
+  labels = np.eye(3, dtype=np.uint8)[np.arange(60) % 3]
+  base = splits.balanced(labels, 4, 5, 'base')
+  inner = splits.within_database(base, labels, 2, 'inner')
+  assert (inner.name, inner.seed) == ('inner', 5)
+  assert np.array_equal(labels[inner.queries].sum(axis=0), [2, 2, 2])
+  assert sorted([*inner.queries, *inner.database]) == sorted(base.database)
+  assert not set(base.queries) & {*inner.queries, *inner.database}

@@ -1,5 +1,12 @@
-"""A small dataset that a small network learns in seconds: noisy 8x8 patterns, five classes."""
+"""A small dataset that a small network learns in seconds: noisy 8x8 patterns, five classes.
 
+Also a training step's loss without its network, and slopes to compare its gradient with.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -79,3 +86,78 @@ def scores(made: trainer.Trainer, state) -> list[dict[str, float]]:
   labels = made.data.labels[split.queries], made.data.labels[split.database]
   return [metrics.evaluate(codes.queries, codes.database, *labels)
           for codes in made.codes(state, always_encode=False)]
+
+
+class Batch(NamedTuple):
+  """A batch for a loss of a few sampled rows: two rows are repeated and do not count.
+
+  labels: 0/1, several or none in a row, of the database, [15, 4].
+  sampled: the training rows, [12].
+  position: positions of the images of the batch among them, [8].
+  valid: 1, or 0 for the repeated ones, [8].
+  """
+  labels: np.ndarray
+  sampled: np.ndarray
+  position: np.ndarray
+  valid: np.ndarray
+
+  def similar(self) -> list[list[bool]]:
+    """Whether two sampled rows share a label, one pair at a time."""
+    own = self.labels[self.sampled].tolist()
+    return [[any(a and b for a, b in zip(x, y)) for y in own] for x in own]
+
+  def counted(self) -> list[tuple[int, int]]:
+    """The place in the batch and the position of each image that counts."""
+    return [(i, p) for i, (p, v) in enumerate(zip(self.position, self.valid)) if v]
+
+  def filed(self, memory: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+    """A memory [12, w] after the images that count have stored their outputs [8, w]."""
+    memory = memory.copy()
+    for i, position in self.counted():
+      memory[position] = outputs[i]
+    return memory
+
+
+def batch(rng: np.random.Generator) -> Batch:
+  """A batch of rows with several labels, one without any among them."""
+  labels = (rng.random((15, 4)) < 0.3).astype(np.uint8)
+  sampled = rng.permutation(15)[:12]
+  labels[sampled[9]] = 0
+  return Batch(labels, sampled, np.array([4, 9, 0, 11, 3, 7, 4, 9]),
+               np.array([1, 1, 1, 1, 1, 1, 0, 0], np.float32))
+
+
+def step_loss(method: base.DeepMethod, targets, batch: Batch, memory, step=0, devices=1):
+  """Makes (outputs ([8, w], ...)) -> the mean loss of a training step, as train/step.py does.
+
+  The memory ([12, w], ...) is that before the step.
+  """
+  slot = np.where(batch.valid > 0, batch.position, len(batch.sampled))  # the last: dropped
+
+  def loss(outputs):
+    filed = tuple(jnp.asarray(h).at[slot].set(jax.lax.stop_gradient(u), mode='drop')
+                  for h, u in zip(memory, outputs))
+    total = 0.0
+    for part in np.split(np.arange(len(slot)), devices):
+      seen = base.Seen(batch.position[part], filed, outputs, batch.position, batch.valid, step)
+      own = tuple(u[part] for u in outputs)
+      total += jnp.sum(method.loss(own, targets, seen)[0] * batch.valid[part])
+    return total / batch.valid.sum()
+
+  return loss
+
+
+def slopes(function, arrays, change=1e-5) -> list[np.ndarray]:
+  """The slope of function(arrays) by each number of some arrays: central differences, float64."""
+  arrays = [np.array(x, np.float64) for x in arrays]
+  found = [np.empty(x.shape) for x in arrays]
+  for x, slope in zip(arrays, found):
+    for place in np.ndindex(x.shape):
+      value = x[place]
+      ends = []
+      for moved in (value + change, value - change):
+        x[place] = moved
+        ends.append(function(arrays))
+      x[place] = value
+      slope[place] = (ends[0] - ends[1]) / (2 * change)
+  return found

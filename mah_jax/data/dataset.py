@@ -1,10 +1,12 @@
 """The record of a dataset.
 
-Four kinds of numbers count images, and each has one name in this package:
+Five kinds of numbers count images, and each has one name in this package:
   file: number in a listing of files, the unusable ones included;
   row: number in the dataset, 0 to rows - 1;
   database row: number in the database, 0 to n - 1, an index into `protocol.database`;
-  position: number among the sampled database rows of a round, 0 to m - 1.
+  training row: number among the rows for training, an index into `protocol.training`; methods
+    and training see no others and call these their database rows;
+  position: number among the sampled training rows of a round, 0 to m - 1.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Dataset(NamedTuple):
   report: which images were left out, in words; empty if none were.
   name: name of the dataset.
   mean, std: per channel, of pixels scaled to 0..1.
-  protocol: which rows are queries and which are the database.
+  protocol: which rows are queries, which are the database and which are for training.
   """
   images: Images
   labels: np.ndarray

@@ -47,6 +47,7 @@ class DatasetSpec(NamedTuple):
   mean, std: per channel, of pixels scaled to 0..1.
   protocols: by name, (dataset, share of queries, seed, name) -> Protocol; the first is the
     default.
+  protocol_note: what a protocol is where its name does not say it, for the help text.
   takes_query_fraction: whether its protocols ask for the share of queries.
   has_names: whether its rows are files, which a list of queries can name.
   """
@@ -55,6 +56,7 @@ class DatasetSpec(NamedTuple):
   mean: tuple[float, ...]
   std: tuple[float, ...]
   protocols: dict[str, Callable[[Dataset, float, int, str], splits.Protocol]]
+  protocol_note: str = ''
   takes_query_fraction: bool = False
   has_names: bool = False
 
@@ -103,7 +105,7 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
 def _listed(data: Dataset, query_list: str, seed: int) -> splits.Protocol:
   """The protocol whose queries a text file names."""
   rows = folder_lib.query_rows(data.names, storage.path(query_list))
-  splits.check_chosen(rows, data.labels, data.names, data.class_names)
+  splits.check_chosen(rows, data.labels, data.class_names)
   return splits.chosen(rows, len(data.names), seed, QUERY_LIST)
 
 
@@ -116,7 +118,11 @@ def data_dir_help() -> str:
 def protocol_help() -> str:
   """The sentences that list the protocols of each dataset."""
   return 'Split into queries and database; empty: the first of the dataset. ' + '; '.join(
-      f'{name} has {" and ".join(spec.protocols)}' for name, spec in SPECS.items()) + '.'
+      f'{name} has {" and ".join(spec.protocols)}'
+      + (f' ({spec.protocol_note})' if spec.protocol_note else '')
+      for name, spec in SPECS.items()) + (
+          '. Where only some database rows are for training, no other labels are seen and the '
+          'database is encoded.')
 
 
 def check(images: dataset_lib.Images, labels: np.ndarray) -> None:
@@ -183,6 +189,21 @@ def _random(count: int, *, labelled_only: bool):
       data.labels, count, seed, name, labelled_only=labelled_only)
 
 
+def _validation(draw: Callable[..., splits.Protocol], count: int):
+  return lambda data, share, seed, name: splits.within_database(
+      draw(data, share, seed, name), data.labels, count, name)
+
+
+def _training_per_class(draw: Callable[..., splits.Protocol], count: int):
+  return lambda data, share, seed, name: splits.with_training_per_class(
+      draw(data, share, seed, name), data.labels, count)
+
+
+def _random_training(draw: Callable[..., splits.Protocol], count: int):
+  return lambda data, share, seed, name: splits.with_random_training(
+      draw(data, share, seed, name), data.labels, count)
+
+
 def _share(data: Dataset, share: float, seed: int, name: str) -> splits.Protocol:
   return splits.fraction(data.labels, share, seed, name, data.class_names)
 
@@ -190,20 +211,29 @@ def _share(data: Dataset, share: float, seed: int, name: str) -> splits.Protocol
 # The mean and std of digits are measured on all rows, those of cifar10 on the 50,000 official
 # training rows; mirflickr and nuswide have the authors' and folder has ImageNet's.
 # The first protocol of a dataset follows the MAH paper. The second has as many queries as the
-# authors' lists, which are not published: the rows are drawn anew.
+# authors' lists, which are not published: the rows are drawn anew. Those that end in -training
+# have the sizes that symmetric methods are published with.
 SPECS = {
     'digits': DatasetSpec(
         load=lambda source: digits.load(),
         files='nothing, as scikit-learn brings them along',
         mean=(0.28730380,), std=(0.35392868,),
-        protocols={'digits-100-queries': _per_class(10)},
+        protocols={'digits-100-queries': _per_class(10),
+                   'digits-500-training': _training_per_class(_per_class(10), 50)},
+        protocol_note='the second has the queries of the first, and 50 database rows of each '
+                      'class for training',
     ),
     'cifar10': DatasetSpec(
         load=lambda source: cifar10.load(source.data_dir),
         files='the folder that the fetch command fills, or that of the official files',
         mean=(0.49139968, 0.48215841, 0.44653091),
         std=(0.24703223, 0.24348513, 0.26158784),
-        protocols={'cifar10-1000-queries': _per_class(100)},
+        protocols={'cifar10-1000-queries': _per_class(100),
+                   'cifar10-5000-training': _training_per_class(_per_class(100), 500),
+                   'cifar10-validation': _validation(_per_class(100), 100)},
+        protocol_note='the second has the queries of the first, and 500 database rows of each '
+                      'class for training; the third leaves these queries out and draws 1,000 '
+                      'others, to choose settings by',
     ),
     'mirflickr': DatasetSpec(
         load=functools.partial(_load_prepared, 'mirflickr'),
@@ -211,7 +241,11 @@ SPECS = {
         mean=(0.389, 0.420, 0.436), std=(0.239, 0.235, 0.246),
         # A row without labels is similar to nothing; the paper's queries have a label at least.
         protocols={'mirflickr-1000-queries': _random(1_000, labelled_only=True),
-                   'mirflickr-1700-queries': _random(1_700, labelled_only=False)},
+                   'mirflickr-1700-queries': _random(1_700, labelled_only=False),
+                   'mirflickr-5000-training': _random_training(
+                       _random(2_000, labelled_only=True), 5_000)},
+        protocol_note='the last has 2,000 queries, and 5,000 random database rows with a label '
+                      'for training',
         has_names=True,
     ),
     'nuswide': DatasetSpec(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -75,6 +76,12 @@ def batches(rows: np.ndarray, size: int, key: jax.Array | None = None,
     part = slice(i * size, (i + 1) * size)
     yield Batch(order[part].astype(np.int32), rows[order[part]].astype(np.int32),
                 valid[part].astype(np.float32))
+
+
+def stack(batches: Sequence[Batch], steps: int) -> list[Batch]:
+  """Joins every so many batches to one with leaves [steps, B]; the last may have fewer."""
+  parts = [batches[i:i + steps] for i in range(0, len(batches), steps)]
+  return [Batch(*map(np.stack, zip(*part))) for part in parts]
 
 
 def _spread(groups: np.ndarray) -> np.ndarray:

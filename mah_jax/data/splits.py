@@ -1,12 +1,15 @@
-"""Protocols: which rows of a dataset are queries and which are the database."""
+"""Protocols: which rows of a dataset are queries, which the database, which are for training."""
 
 import hashlib
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mah_jax import errors
+
+TRAINING = 1  # folded into the split seed, so that this draw leaves queries and database alone
 
 
 class Protocol(NamedTuple):
@@ -16,12 +19,19 @@ class Protocol(NamedTuple):
   database: the row of each database row, [n] int64: database row i is row database[i] of the
     dataset.
   content: `fingerprint` of the dataset where copies may differ, else empty.
+  training_part: the rows for training, in database order, [t] int64; None: the whole database.
   """
   name: str
   seed: int
   queries: np.ndarray
   database: np.ndarray
   content: str = ''
+  training_part: np.ndarray | None = None
+
+  @property
+  def training(self) -> np.ndarray:
+    """The rows whose labels methods may see, a part of the database or all of it, [t] int64."""
+    return self.database if self.training_part is None else self.training_part
 
   @property
   def id(self) -> str:
@@ -31,6 +41,8 @@ class Protocol(NamedTuple):
     for rows in ([len(self.queries)], self.queries, self.database):
       digest.update(np.asarray(rows).astype('<i8').tobytes())
     digest.update(self.content.encode())
+    if self.training_part is not None:
+      digest.update(b'training' + self.training_part.astype('<i8').tobytes())
     return digest.hexdigest()
 
 
@@ -60,16 +72,26 @@ def balanced(labels: np.ndarray, per_class: int, seed: int, name: str) -> Protoc
     errors.InputError: a class has too few rows.
   """
   rng = _generator(seed)
-  is_query = np.zeros(len(labels), dtype=bool)  # [rows]
-  for k in range(labels.shape[1]):
-    free = np.flatnonzero((labels[:, k] != 0) & ~is_query)
-    if len(free) < per_class:
-      raise _too_few(labels, k, per_class, k)
-    is_query[rng.choice(free, per_class, replace=False)] = True
+  is_query = _draw_per_class(labels, per_class, rng,
+                             lambda k: _too_few(labels, k, per_class, k))
   lost = np.flatnonzero(~labels[~is_query].any(axis=0))  # classes whose rows others drew
   if len(lost):
     raise _too_few(labels, lost[0], per_class, lost[0])
   return _protocol(is_query, rng, seed, name)
+
+
+def within_database(base: Protocol, labels: np.ndarray, per_class: int, name: str) -> Protocol:
+  """A split of another protocol's database, so that settings are chosen without its queries.
+
+  Args:
+    base: the other protocol, whose queries are left out.
+    labels: one-hot or multi-hot, of all rows, [rows, L].
+    per_class: query rows drawn for each class.
+    name: name of the protocol.
+  """
+  inner = balanced(labels[base.database], per_class, base.seed, name)
+  return inner._replace(queries=base.database[inner.queries],
+                        database=base.database[inner.database])
 
 
 def random_queries(labels: np.ndarray, count: int, seed: int, name: str, *,
@@ -138,20 +160,50 @@ def fraction(labels: np.ndarray, fraction: float, seed: int, name: str,
   return _protocol(is_query, rng, seed, name)
 
 
-def check_chosen(rows: np.ndarray, labels: np.ndarray, names: Sequence[str],
-                 class_names: Sequence[str]):
-  """Raises InputError unless each query that a list names has something to find.
+def with_training_per_class(split: Protocol, labels: np.ndarray, per_class: int) -> Protocol:
+  """Draws `per_class` database rows of every class for training; the split stays as it is.
+
+  A row with several labels is drawn at most once.
 
   Args:
-    rows: the row of each query, [q].
+    split: queries and database.
+    labels: one-hot or multi-hot, [rows, L].
+    per_class: rows drawn for each class.
+
+  Raises:
+    errors.InputError: a class has too few rows in the database.
+  """
+  of_database = labels[split.database]  # [n, L]
+  return _with_training(split, _draw_per_class(
+      of_database, per_class, _training_generator(split.seed),
+      lambda k: _too_few_for_training(split, of_database[:, k], per_class, f' of class {k}')))
+
+
+def with_random_training(split: Protocol, labels: np.ndarray, count: int) -> Protocol:
+  """Draws `count` database rows that have a label for training; the split stays as it is.
+
+  Args:
+    split: queries and database.
+    labels: multi-hot, [rows, L].
+    count: rows drawn.
+
+  Raises:
+    errors.InputError: the database has fewer rows with a label.
+  """
+  has_label = labels[split.database].any(axis=1)  # [n]
+  return _with_training(split, _draw_per_class(
+      has_label[:, None], count, _training_generator(split.seed),
+      lambda k: _too_few_for_training(split, has_label, count, ' with a label')))
+
+
+def check_chosen(rows: np.ndarray, labels: np.ndarray, class_names: Sequence[str]):
+  """Raises InputError if a list of queries leaves no image of a class to the database.
+
+  Args:
+    rows: the row of each query, [q]; rows without a label are allowed and count 0 in scores.
     labels: [rows, L].
-    names: file name of each row.
     class_names: [L].
   """
-  unlabelled = rows[~labels[rows].any(axis=1)]
-  if len(unlabelled):
-    raise errors.InputError(f'The list of queries names {names[unlabelled[0]]}, which has no '
-                            'label and so nothing to find: remove it.')
   lost = labels.any(axis=0) & ~np.delete(labels, rows, axis=0).any(axis=0)  # [L]
   if lost.any():
     raise errors.InputError(f'The list of queries names all images of class '
@@ -180,6 +232,27 @@ def _generator(seed: int) -> np.random.Generator:
   return np.random.default_rng(seed)
 
 
+def _training_generator(seed: int) -> np.random.Generator:
+  return np.random.default_rng((seed, TRAINING))
+
+
+def _draw_per_class(labels: np.ndarray, per_class: int, rng: np.random.Generator,
+                    too_few: Callable[[int], errors.InputError]) -> np.ndarray:
+  """Draws so many rows of each class, [rows, L] -> [rows] bool; raises too_few(class)."""
+  drawn = np.zeros(len(labels), dtype=bool)  # [rows]
+  for k in range(labels.shape[1]):
+    free = np.flatnonzero((labels[:, k] != 0) & ~drawn)
+    if len(free) < per_class:
+      raise too_few(k)
+    drawn[rng.choice(free, per_class, replace=False)] = True
+  return drawn
+
+
+def _with_training(split: Protocol, drawn: np.ndarray) -> Protocol:
+  """The split with the drawn database rows, [n] bool, for training."""
+  return split._replace(training_part=None if drawn.all() else split.database[drawn])
+
+
 def _protocol(is_query: np.ndarray, rng: np.random.Generator, seed: int,
               name: str) -> Protocol:
   """The protocol whose queries and database, told apart by is_query [rows], are shuffled."""
@@ -194,3 +267,11 @@ def _too_few(labels: np.ndarray, k: int, per_class: int,
       f'Class {name} has {np.count_nonzero(labels[:, k])} rows, but needs {per_class + 1} '
       f'that no other class draws ({per_class} for the queries, 1 for the database): add '
       'rows of this class or drop it.')
+
+
+def _too_few_for_training(split: Protocol, eligible: np.ndarray, count: int,
+                          which: str) -> errors.InputError:
+  return errors.InputError(
+      f'The protocol {split.name} draws {count:,} database rows{which} for training, but there '
+      f'are {np.count_nonzero(eligible):,}, less those that another class draws: add rows or '
+      'choose another protocol.')

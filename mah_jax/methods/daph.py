@@ -15,13 +15,14 @@ from mah_jax import losses
 from mah_jax import options as options_lib
 from mah_jax import similarity
 from mah_jax.methods import base
+from mah_jax.methods import dpsh
 from mah_jax.models import heads
 
 TURNS = (('backbone', 'heads'), ('database_backbone', 'database_heads'))
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(base.CodeOptions):
+class Options(base.CodeOptions, dpsh.PairOptions):
   """The options of DAPH."""
   towers: str = options_lib.option(
       'asymmetric', 'asymmetric encodes queries by one network and the database by the other, '
@@ -41,9 +42,11 @@ class Targets(NamedTuple):
   """The training rows as the loss of one tower sees them.
 
   labels: 0/1, [m, L].
+  weights: the weights of a similar and of a dissimilar pair.
   codes: the codes of the tower whose turn it is, [m, c].
   """
   labels: jax.Array
+  weights: tuple[jax.Array, jax.Array]
   codes: jax.Array
 
 
@@ -77,15 +80,17 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
     moving = jnp.asarray(codes[turn], jnp.float32)  # a copy: the step uses up those of its state
     # As a key, the turn is known when the step is compiled, and no gradient is computed of the
     # tower that rests.
-    return {turn: Targets(task.labels[sampled].astype(np.float32), moving)}
+    labels = task.labels[sampled].astype(np.float32)
+    weights = similarity.pair_weights(labels, options.pair_weights)
+    return {turn: Targets(labels, weights, moving)}
 
   def loss(outputs, targets, seen):
-    (turn, (labels, codes)), = targets.items()
+    (turn, (labels, weights, codes)), = targets.items()
     moving, resting = outputs[turn], seen.memory[1 - turn]  # [b, c], [m, c]
     similar = similarity.share_label(labels[seen.position], labels)  # [b, m]
     correlation, mean = batch_moments(seen.batch[turn], seen.batch_valid)
     terms = {
-        'likelihood': losses.pair_loss(moving, resting, similar),
+        'likelihood': losses.pair_loss(moving, resting, similar, weights),
         'quantization': options.quantization / len(resting) * losses.quantization_loss(
             moving, codes[seen.position]),
         'independence': options.independence * jnp.sum((correlation - jnp.eye(c)) ** 2),

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 from mah_jax import config as config_lib
 from mah_jax import console
 from mah_jax import errors
-from mah_jax.data import datasets
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import results
 from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
-from mah_jax.train import dataset
-from mah_jax.train import features
 from mah_jax.train import shallow
+from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
 from mah_jax.train import trainer as trainer_lib
 
@@ -35,19 +34,26 @@ def train(config: config_lib.Config):
 
 def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_lib.RunFolder,
            stop: console.StopRequest):
-  data = dataset.load(config)
+  sources = sources_lib.Sources()
+  data = sources.dataset(config)
   if data.report:
     folder.write_skipped(data.report)
-  if config.spec.trains_network:
-    outcome = _train_network(config, data, devices, folder, stop)
-  else:
-    outcome = _fit_features(config, data, devices, folder)
+  outcome = fit(config, devices, folder, stop, sources)
   table.say(results.write(folder, config, data, outcome))
   console.say(f'Written to {folder.path}.')
 
 
-def _train_network(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
-                   folder: folder_lib.RunFolder, stop: console.StopRequest) -> results.Outcome:
+def fit(config: config_lib.Config, devices: step_lib.Devices, folder: folder_lib.RunFolder,
+        stop: console.StopRequest, sources: sources_lib.Sources,
+        say: Callable[[str], None] = console.say) -> results.Outcome:
+  """Trains or fits, from where the run folder is; `say` is told about every round or seed."""
+  work = _train_network if config.spec.trains_network else _fit_features
+  return work(config, devices, folder, stop, sources, say)
+
+
+def _train_network(config: config_lib.Config, devices: step_lib.Devices,
+                   folder: folder_lib.RunFolder, stop: console.StopRequest,
+                   sources: sources_lib.Sources, say: Callable[[str], None]) -> results.Outcome:
   """Trains from the newest checkpoint, or from the start where there is none."""
   began = time.monotonic()
   with contextlib.closing(checkpoint.Checkpoints(
@@ -56,20 +62,23 @@ def _train_network(config: config_lib.Config, data: datasets.Dataset, devices: s
     for report in reports:
       console.say(report)
     if step is None:
-      progress = trainer_lib.begin(config, data, devices)
+      progress = trainer_lib.begin(config, sources.dataset(config), devices, sources)
     else:
-      progress = trainer_lib.restore(config, data, devices, checkpoints, step)
-    progress = _train_rounds(progress, folder, checkpoints, stop)
+      progress = trainer_lib.restore(config, sources.dataset(config), devices, checkpoints, step,
+                                     sources)
+    progress = _train_rounds(progress, folder, checkpoints, stop, say)
   return network_outcome(progress, began)
 
 
 def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
-                  checkpoints: checkpoint.Checkpoints,
-                  stop: console.StopRequest) -> trainer_lib.Progress:
+                  checkpoints: checkpoint.Checkpoints, stop: console.StopRequest,
+                  say: Callable[[str], None]) -> trainer_lib.Progress:
   """Trains round after round, scoring and saving; leaves the program when asked to stop."""
   trainer, state, before, history = progress
   config, plan, began = trainer.config, trainer.plan, time.monotonic()
   first = int(state.step) // plan.steps_per_round
+  # A run that left a checkpoint when it was stopped must not end with that one as its newest.
+  saves = config.checkpoint_every or (plan.num_rounds if int(state.step) else 0)
   if int(state.step) > plan.num_steps:
     raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
                             f'past {first} rounds already.')
@@ -99,8 +108,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
                             'seconds': round(seconds(), 3)})
           line += table.line(scores)
         left = (seconds() - before) / (done - first) * (plan.num_rounds - done)
-        console.say(f'{line}  {console.clock(left)} left')
-      if stop.asked or last or done % config.checkpoint_every == 0:
+        say(f'{line}  {console.clock(left)} left')
+      if stop.asked or saves and (last or done % saves == 0):
         trainer_lib.save(checkpoints, trainer, pause, seconds())
     checkpoints.wait()
     if stop.asked:
@@ -120,21 +129,27 @@ def network_outcome(progress: trainer_lib.Progress, began: float) -> results.Out
       {'step': step, 'round': step // trainer.plan.steps_per_round, 'code_updates': updates})
 
 
-def _fit_features(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
-                  folder: folder_lib.RunFolder) -> results.Outcome:
-  """Fits each code length to the features of the database, for each seed."""
-  x, split = features.extract(config, data, devices).values, data.protocol
+def _fit_features(config: config_lib.Config, devices: step_lib.Devices,
+                  folder: folder_lib.RunFolder, stop: console.StopRequest,
+                  sources: sources_lib.Sources, say: Callable[[str], None]) -> results.Outcome:
+  """Fits each code length to the features of the rows for training, for each seed."""
+  del stop  # which ends a fit at once
+  data = sources.dataset(config)
+  x = sources.features(config, data, devices).values
+  split = data.protocol
   queries, database = x[split.queries], x[split.database]  # copies, made once
+  training = None if split.training_part is None else x[split.training]
   folder.write_config(config, devices)
   seeds = range(config.seed, config.seed + config.num_seeds)
   codes, metrics, fit_seconds, began = [], [], 0.0, time.monotonic()
   for seed in seeds:
-    of_seed, seconds = shallow.fit(config, queries, database, data.labels[split.database], seed)
+    of_seed, seconds = shallow.fit(config, queries, database, data.labels[split.training], seed,
+                                   training)
     fit_seconds += seconds
     codes.append(of_seed)
     metrics.append(results.score(config, data, of_seed, code_updates=None))
     if len(seeds) > 1:
-      console.say(f'seed {seed}{table.line(metrics[-1])}')
+      say(f'seed {seed}{table.line(metrics[-1])}')
   return results.Outcome(
       codes, metrics, seeds,
       {'fit_seconds': fit_seconds, 'seconds': time.monotonic() - began}, {})

@@ -90,6 +90,16 @@ class RunFolder:
       raise errors.InputError(f'{self._metrics} is damaged: remove it to resume the run.') from None
     storage.write(self._metrics, ''.join(kept).encode())
 
+  def rounds(self) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl."""
+    if not self._metrics.exists():
+      return []
+    try:
+      return [json.loads(line) for line in self._metrics.read_text().splitlines()]
+    except ValueError:
+      raise errors.InputError(f'{self._metrics} is damaged: give the command of its run '
+                              'again.') from None
+
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""
     with open(self._metrics, 'a') as file:

@@ -1,10 +1,11 @@
-"""Tables over several runs, in Markdown."""
+"""Tables over several runs, in Markdown, and the page of their scores and figures."""
 
 from __future__ import annotations
 
 import collections
 import pathlib
 import statistics
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -14,7 +15,9 @@ from mah_jax import errors
 from mah_jax import methods
 from mah_jax import options
 from mah_jax.evaluation import scores as scores_lib
+from mah_jax.runs import figures
 from mah_jax.runs import folder as folder_lib
+from mah_jax.runs import page as page_lib
 from mah_jax.runs import results as results_lib
 
 PROTOCOL = ('id', 'queries', 'database', 'chance', 'ceiling')
@@ -26,19 +29,27 @@ class Scores(NamedTuple):
   distinct: number of different codewords of the classes.
   maps: by kind of database codes.
   deviations: by kind of database codes, where a run averaged several seeds.
+  precisions: precision@k, by kind of database codes.
   """
   distinct: int
   maps: dict[str, float]
   deviations: dict[str, float]
+  precisions: dict[str, float]
 
 
 class Run(NamedTuple):
-  """A finished run: its flags and the scores that a table shows, by code length."""
+  """A finished run: its flags and the scores that a table shows, by code length.
+
+  rounds: the lines of metrics.jsonl.
+  seconds: how long it was trained or fitted; None in runs of earlier versions.
+  """
   flags: dict[str, Any]
   dataset: str
   protocol: dict[str, Any]
   scores: dict[str, Scores]
   seeds: tuple[int, ...]
+  rounds: list[dict[str, Any]]
+  seconds: float | None
 
 
 def read(path: pathlib.Path) -> Run:
@@ -51,22 +62,77 @@ def read(path: pathlib.Path) -> Run:
   try:
     protocol = {name: results['protocol'][name] for name in PROTOCOL}
     scores = {c: Scores(kinds['codebook']['distinct'], _maps(kinds),
-                        _maps(kinds.get('deviation', {})))
+                        _maps(kinds.get('deviation', {})),
+                        _maps(kinds, f'precision@{results.get("k")}'))
               for c, kinds in results['metrics'].items()}
     # A flag that is newer than the run has its default.
     flags = config_lib.to_json(config_lib.Config()) | results_lib.evaluated_flags(folder, results)
-    return Run(flags, results['dataset'], protocol, scores, tuple(results['seeds']))
+    return Run(flags, results['dataset'], protocol, scores, tuple(results['seeds']),
+               folder.rounds(), results.get('timing', {}).get('fit_seconds'))
   except (KeyError, TypeError, AttributeError):
     raise errors.InputError(f'{folder.results} is damaged or of an earlier version of mah_jax: '
                             'give the command of its run again.') from None
 
 
-def _maps(kinds: dict[str, Any]) -> dict[str, float]:
-  return {kind: float(kinds[kind]['map']) for kind in scores_lib.KINDS if kind in kinds}
+def _maps(kinds: dict[str, Any], metric: str = 'map') -> dict[str, float]:
+  return {kind: float(kinds[kind][metric]) for kind in scores_lib.KINDS
+          if kind in kinds and (metric == 'map' or metric in kinds[kind])}
 
 
 def table(runs: Sequence[Run]) -> str:
-  """A Markdown table: a row for each method and kind of database codes, a column per length.
+  """A Markdown table of the scores, between its title and a note."""
+  title, scores, note = _scores(runs)
+  rows = [scores.head, ['---'] * len(scores.head), *scores.rows]
+  return '\n'.join([title, '', *[f'| {" | ".join(row)} |' for row in rows], '', note])
+
+
+def page(runs: Sequence[Run]) -> page_lib.Page:
+  """The page of the runs: their scores, and how these depend on length, round and time."""
+  title, scores, note = _scores(runs)
+  blocks: list[page_lib.Block] = [page_lib.Text(title), scores, page_lib.Text(note)]
+  named = _named(runs)
+  lengths = {name: sorted({c for run in members for c in run.scores}, key=int)
+             for name, members in named.items()}
+  by_length = {title: {name: figures.Curve(
+      [int(c) for c in lengths[name]],
+      [statistics.mean(_first(getattr(run.scores[c], field)) for run in members if c in run.scores)
+       for c in lengths[name]]) for name, members in named.items()
+                       if all(getattr(s, field) for run in members for s in run.scores.values())}
+               for title, field in (('map', 'maps'), ('precision@k', 'precisions'))}
+  blocks.append(page_lib.Figure('lengths', figures.curves(by_length, figures.Axes('bits', 'score')),
+                                'Scores of the codes that are searched over their length.'))
+  by_round = {}
+  for name, members in named.items():
+    for run in members:
+      for c in run.scores:
+        points = [(line['round'], _first(_maps(line['metrics'][c]))) for line in run.rounds
+                  if c in line['metrics']]
+        if len(points) > 1:
+          label = name if len(members) == 1 else f'{name}, seed {run.seeds[0]}'
+          by_round.setdefault(f'{c} bits', {})[label] = figures.Curve(*zip(*points))
+  if by_round:
+    blocks.append(page_lib.Figure(
+        'rounds', figures.curves(by_round, figures.Axes('round', 'map')),
+        'map after the rounds that were scored.'))
+  seconds = {name: statistics.mean(run.seconds for run in members)
+             for name, members in named.items() if None not in [run.seconds for run in members]}
+  blocks.append(page_lib.Figure('seconds', figures.bars({'seconds of training': seconds},
+                                                        figures.Axes('', 's')),
+                                'What training or fitting took, on the machines of these runs.'))
+  settings = [[name, ' '.join(f'`--{flag}={value}`' for flag, value in
+                              _settings(members[0].flags).items() if value)]
+              for name, members in named.items()]
+  blocks.append(page_lib.Table(['run', 'settings'], settings))
+  return page_lib.Page(f'Runs on {runs[0].dataset}', blocks, ())
+
+
+def _first(scores: Mapping[str, float]) -> float:
+  """The score of the codes that are searched."""
+  return next(iter(scores.values()))
+
+
+def _scores(runs: Sequence[Run]) -> tuple[str, page_lib.Table, str]:
+  """A title, a row for each method and kind of database codes with a column per length, a note.
 
   A cell has the mean of `map` over the seeds, their deviation and number, and the distinct
   codewords of the first of them. Runs whose protocols differ cannot stand in one table.
@@ -77,8 +143,7 @@ def table(runs: Sequence[Run]) -> str:
                             f'{", ".join(protocols)}), so that their scores cannot be compared.')
   protocol, = protocols.values()
   lengths = sorted({int(c) for run in runs for c in run.scores})
-  rows = [['method', 'database', *[f'{c} bits' for c in lengths]]]
-  rows.append(['---'] * len(rows[0]))
+  rows = []
   for name, members in _named(runs).items():
     for kind in scores_lib.KINDS:
       cells = [_cell(name, [run for run in members
@@ -86,13 +151,12 @@ def table(runs: Sequence[Run]) -> str:
                      str(c), kind) for c in lengths]
       if any(cells):
         rows.append([name, kind, *cells])
-  lines = [f'| {" | ".join(row)} |' for row in rows]
-  return '\n'.join([
-      f'{runs[0].dataset}, {protocol["queries"]} queries, {protocol["database"]} '
-      f'database rows, protocol {protocol["id"][:16]}: map, mean +- deviation (number of seeds; '
-      'distinct codewords of the first).', '', *lines, '',
-      f'A random order has map {protocol["chance"]:.4f}, the labels themselves '
-      f'{protocol["ceiling"]:.4f}.'])
+  title = (f'{runs[0].dataset}, {protocol["queries"]} queries, {protocol["database"]} database '
+           f'rows, protocol {protocol["id"][:16]}: map, mean +- deviation (number of seeds; '
+           'distinct codewords of the first).')
+  note = (f'A random order has map {protocol["chance"]:.4f}, the labels themselves '
+          f'{protocol["ceiling"]:.4f}.')
+  return title, page_lib.Table(['method', 'database', *[f'{c} bits' for c in lengths]], rows), note
 
 
 def _named(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -66,10 +66,15 @@ def write(folder: folder_lib.RunFolder, config: config_lib.Config, data: dataset
   storage.write_npy(folder.codes / 'database_labels.npy', data.labels[split.database])
   storage.write_json(folder.codes / 'names.json', {
       'queries': data.row_names(split.queries), 'database': data.row_names(split.database)})
+  write_archive(folder, outcome)
+  return write_scores(folder, config, data, outcome)
+
+
+def write_archive(folder: folder_lib.RunFolder, outcome: Outcome):
+  """Writes codes.npz, from which `read_codes` scores a run anew."""
   buffer = io.BytesIO()
   np.savez_compressed(buffer, **_pack(outcome.codes))
   storage.write(folder.archive, buffer.getvalue())
-  return write_scores(folder, config, data, outcome)
 
 
 def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
@@ -82,6 +87,7 @@ def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: 
       'dataset': config.dataset,
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
                    'database': len(split.database),
+                   **({} if split.training_part is None else {'training': len(split.training)}),
                    'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
       'classes': list(data.class_names), 'seed': config.seed, 'seeds': list(outcome.seeds),
       'k': config.k, **config_lib.changeable(config, options.EVALUATION),
@@ -152,7 +158,7 @@ def _progress(config: config_lib.Config, data: datasets.Dataset,
   """How far the run was when its codes were kept; earlier versions kept those of the end."""
   if not config.spec.trains_network or 'step' in results:
     return {name: results[name] for name in PROGRESS if name in results}
-  plan = loop.make_plan(config, len(data.protocol.database))
+  plan = loop.make_plan(config, len(data.protocol.training))
   updates = 0
   if isinstance(config.options, base.CodeOptions):
     updates = config.options.update(None).count(plan.num_epochs, plan.epochs_per_round)

@@ -18,6 +18,9 @@ def say(results: dict[str, Any]):
   console.say(f'\n{table(results)}')
   console.say(f'A random order has map {protocol["chance"]:.4f}, the labels themselves '
               f'{protocol["ceiling"]:.4f}.')
+  if 'training' in protocol:
+    console.say(f'{protocol["training"]:,} of {protocol["database"]:,} database rows are for '
+                'training; the database is encoded.')
   if protocol['database'] < k:
     console.say(f'The database has {protocol["database"]} rows, fewer than {k}: precision@{k} is '
                 'the share of relevant rows in all of it.')

@@ -20,6 +20,7 @@ from mah_jax.data import stream
 from mah_jax.train import step as step_lib
 
 MEGABYTE = 2**20
+FEATURES_PER_CALL = 4096
 DTYPES = {'float32': jnp.float32, 'bf16': jnp.bfloat16}
 CHANNELS = 3  # photographs are decoded to red, green and blue
 
@@ -36,6 +37,7 @@ class Encoder:
 
   def __init__(self, config: config_lib.Config, module: nn.Module,
                reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices):
+    self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
     if isinstance(reads, pipeline.Pixels):
       self.prepare = pipeline.make_prepare(reads, crop=config.crop, augment=config.augment,
                                            shift_pixels=config.shift_pixels)
@@ -47,7 +49,8 @@ class Encoder:
       self.prepare = lambda features, keys: features
       self.input_shape = reads
       self.dtype, mirror = jnp.float32, False
-    self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
+      # Nothing in such a network looks at the batch, and many short calls would take longer.
+      self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
     self._devices = devices
     self._encode = step_lib.make_encode(devices, module, self.prepare, self.dtype, mirror)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -22,17 +23,19 @@ from mah_jax.train import step as step_lib
 # A purpose is folded into the root key, then the number of the round or epoch.
 INIT, SAMPLE, ORDER, AUGMENT = range(4)
 RATE_DROP = 0.1  # as in the authors' script
+CALL_ROWS = 8192  # features that steps of one call read, so that Python does not wait on each step
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How long to train: K, T, M and m of the paper, see Config; num_rows is n."""
+  """How long to train: K, T, M and m of the paper, see Config; num_rows is n in training."""
   num_rows: int
   num_rounds: int
   epochs_per_round: int
   batch_size: int
   num_sampled: int
   shuffle: bool
+  steps_per_call: int = 1
 
   @property
   def steps_per_epoch(self) -> int:
@@ -56,10 +59,12 @@ class Plan:
 
 
 def make_plan(config: config_lib.Config, num_rows: int) -> Plan:
-  """The plan of a Config for a database of so many rows."""
+  """The plan of a Config for so many rows for training."""
+  several = max(1, CALL_ROWS // config.batch_size)
   return Plan(num_rows=num_rows, num_rounds=config.num_rounds,
               epochs_per_round=config.epochs_per_round, batch_size=config.batch_size,
-              num_sampled=config.sample_size(num_rows), shuffle=config.shuffle)
+              num_sampled=config.sample_size(num_rows), shuffle=config.shuffle,
+              steps_per_call=several if config.input == 'features' else 1)
 
 
 class Pause(NamedTuple):
@@ -140,33 +145,42 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     method: its loss and its update of the codes.
     devices: where it runs.
     train_step: see step.make_train_step.
-    feed: batches of database rows [B] -> their images on the devices.
-    encode: (state, database rows [m]) -> outputs, for --code_embeddings=fresh.
+    feed: batches of training rows [B] -> their images on the devices.
+    encode: (state, training rows [m]) -> outputs, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
-    on_step: called after each step; True asks to stop.
+    on_step: called for each step that was made; True asks to stop.
     history: the history of the Pause that is resumed, if its round was not finished.
 
   Yields:
     A Pause after each round, or at once when asked to stop; then the generator ends.
   """
-  step = int(state.step)
+
+  @functools.lru_cache(maxsize=1)  # a draw from many rows takes as long as many steps
+  def sample(draw: int) -> np.ndarray:
+    return pipeline.sample(_fold(key, SAMPLE, draw), plan.num_rows, plan.num_sampled)
+
+  step, metrics = int(state.step), []  # those of the calls that were made in this round
   history = list(history)
   for epoch in range(step // plan.steps_per_epoch, plan.num_epochs):
     r, t = divmod(epoch, plan.epochs_per_round)
-    sampled = pipeline.sample(_fold(key, SAMPLE, r if method.resamples else 0),
-                              plan.num_rows, plan.num_sampled)
+    sampled = sample(r if method.resamples else 0)
     targets = devices.replicate(method.targets(state.codes, sampled, epoch))
     order_key = _fold(key, ORDER, epoch) if plan.shuffle else None
     groups = None if method.batch_groups is None else method.batch_groups[sampled]
     batches = list(pipeline.batches(sampled, plan.batch_size, order_key, groups))
     batches = batches[step % plan.steps_per_epoch:]  # the rest of an epoch that was begun
+    shard = devices.shard
+    if plan.steps_per_call > 1:
+      batches, shard = pipeline.stack(batches, plan.steps_per_call), devices.shard_steps
     stop = False
     for batch, images in zip(batches, feed(batch.row for batch in batches)):
-      state, metrics = train_step(state, targets, images, devices.shard(batch))
-      step += 1
-      history.append(metrics)
-      _check_finite(history[-2:][0]['loss'], r)  # waits for all but the newest step
-      stop = on_step()
+      state, of_call = train_step(state, targets, images, shard(batch))
+      metrics.append(of_call)
+      _check_finite(metrics[-2:][0]['loss'], r)  # waits for all calls but the newest
+      made = batch.row.size // plan.batch_size
+      step += made
+      for _ in range(made):
+        stop = on_step() or stop
       if stop:
         break
     epoch_finished = step == (epoch + 1) * plan.steps_per_epoch
@@ -177,13 +191,17 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
       state = state.replace(codes=update.solve(state.codes, outputs, sampled, devices.over_rows))
     round_finished = epoch_finished and is_last_epoch
     if round_finished or stop:
-      _check_finite(_norm(state.params) + history[-1]['loss'], r)
-      yield Pause(state, r, round_finished, [
-          {name: float(value) for name, value in metrics.items()}
-          for metrics in jax.device_get(history)])
-      history = []
+      _check_finite(_norm(state.params) + metrics[-1]['loss'], r)
+      yield Pause(state, r, round_finished, history + _by_step(jax.device_get(metrics)))
+      history, metrics = [], []
     if stop:
       return
+
+
+def _by_step(calls: Sequence[dict[str, np.ndarray]]) -> list[dict[str, float]]:
+  """The metrics of each step, from those of calls, whose values are one number or [steps]."""
+  return [dict(zip(metrics, map(float, values))) for metrics in calls
+          for values in zip(*map(np.atleast_1d, metrics.values()))]
 
 
 def _fold(key: jax.Array, *numbers: int) -> jax.Array:
@@ -197,6 +215,6 @@ _norm = jax.jit(optax.tree.norm)  # of all parameters, in one program
 
 def _check_finite(value: jax.Array | float, round_: int):
   """Refuses a loss or a network that is no longer finite."""
-  if not np.isfinite(float(value)):
+  if not np.all(np.isfinite(value)):
     raise errors.InputError(f'The loss is not finite in round {round_ + 1}, which is not '
                             'saved. A lower --learning_rate usually helps.')

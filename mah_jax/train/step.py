@@ -100,6 +100,13 @@ class Devices:
     parts = jax.tree.map(lambda x: x.reshape(d, -1, *x.shape[1:]), tree)
     return jax.device_put(parts, self._spread)
 
+  def shard_steps(self, tree: Any) -> Any:
+    """The same for several steps at once: [steps, d * b, ...] -> [d, steps, b, ...]."""
+    d = len(self.devices)
+    parts = jax.tree.map(
+        lambda x: np.swapaxes(x.reshape(len(x), d, -1, *x.shape[2:]), 0, 1), tree)
+    return jax.device_put(parts, self._spread)
+
   def pmap(self, function: Callable, in_axes, out_axes, donate=()) -> Callable:
     """jax.pmap over these devices."""
     return jax.pmap(function, axis_name=AXIS, devices=self.devices, in_axes=in_axes,
@@ -159,8 +166,14 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
-    the state donated; metrics are means over the batch.
+    the state donated; metrics are means over the batch. Images and leaves that have a number of
+    steps as their second axis make so many steps, and metrics have one number of each.
   """
+
+  def steps(state: TrainState, targets, images, batch):
+    if batch.valid.ndim == 1:
+      return step(state, targets, images, batch)
+    return jax.lax.scan(lambda state, x: step(state, targets, *x), state, (images, batch))
 
   def step(state: TrainState, targets, images, batch):
     key = jax.random.fold_in(state.key, state.step)
@@ -189,7 +202,7 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     grads, metrics = jax.lax.psum((grads, metrics), AXIS)
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, memory=memory), metrics
 
-  return devices.pmap(step, (None, None, 0, 0), (None, None), donate=(0,))
+  return devices.pmap(steps, (None, None, 0, 0), (None, None), donate=(0,))
 
 
 def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
@@ -217,17 +230,21 @@ def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
   return encode
 
 
-Feed = Callable[[Iterable[np.ndarray]], Iterator[jax.Array]]  # rows [B], ... -> [d, b, ...], ...
+# Batches of rows, [B] or [steps, B], -> what they hold, [d, b, ...] or [d, steps, b, ...].
+Feed = Callable[[Iterable[np.ndarray]], Iterator[jax.Array]]
 
 
 def make_feed(devices: Devices, images: np.ndarray) -> Feed:
-  """Puts images [n, h, w, ch] on the devices; feed(batches of rows) yields those rows there."""
+  """Puts images [n, h, w, ch] on the devices; feed(batches of rows) yields those rows there.
+
+  Batches are rows [B] or, for several steps at once, [steps, B].
+  """
   resident = jax.block_until_ready(devices.replicate(images))  # so that a full device shows here
   gather = devices.pmap(lambda images, rows: images[rows], (None, 0), 0)
 
   def feed(batches):
     for rows in batches:
-      yield gather(resident, devices.shard(rows))
+      yield gather(resident, (devices.shard if rows.ndim == 1 else devices.shard_steps)(rows))
 
   return feed
 

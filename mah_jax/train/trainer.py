@@ -25,7 +25,6 @@ from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.evaluation import scores
 from mah_jax.methods import base
-from mah_jax.methods import scaling
 from mah_jax.models import imagenet
 from mah_jax.models import perceptron
 from mah_jax.train import backbone as backbone_lib
@@ -33,6 +32,7 @@ from mah_jax.train import checkpoint
 from mah_jax.train import encoder as encoder_lib
 from mah_jax.train import features as features_lib
 from mah_jax.train import loop
+from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
 
 BACKBONES = ('backbone', 'database_backbone')  # parts of a network that take imported weights
@@ -41,7 +41,7 @@ BACKBONES = ('backbone', 'database_backbone')  # parts of a network that take im
 class Trainer:
   """Everything that a Config says about training a network, ready to train and to encode.
 
-  labels: of the database, [n, L].
+  labels: of the rows for training, [n, L].
   plan: how long it trains.
   method: what its training and its codes are.
   """
@@ -61,7 +61,7 @@ class Trainer:
     self.config, self.data, self.pixels, self.devices = config, data, pixels, devices
     self.features = features
     reads = pixels if features is None else pipeline.Vectors(features.values.shape[1])
-    self.labels = data.labels[data.protocol.database]
+    self.labels = data.labels[data.protocol.training]
     self.plan = loop.make_plan(config, len(self.labels))
     self.method = config.spec.make(config.options, base.Task(
         self.labels, config.code_lengths, self.plan.num_sampled, config.seed))
@@ -116,12 +116,12 @@ class Trainer:
         history=history)
 
   def feed_database(self, batches: Iterable[np.ndarray]) -> Iterator[jax.Array]:
-    """Brings batches of database rows to the devices, as a step_lib.Feed."""
-    return self._feed(self.data.protocol.database[rows] for rows in batches)
+    """Brings batches of training rows to the devices, as a step_lib.Feed."""
+    return self._feed(self.data.protocol.training[rows] for rows in batches)
 
   def database_outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
-    """Outputs for database rows as training asks for them, ([rows, w], ...)."""
-    return self._plain(state.variables, self._feed, self.data.protocol.database[rows],
+    """Outputs for training rows as training asks for them, ([rows, w], ...)."""
+    return self._plain(state.variables, self._feed, self.data.protocol.training[rows],
                        f'encoding {len(rows)} images')
 
   def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
@@ -149,6 +149,8 @@ class Trainer:
             always_encode: bool = True) -> tuple[scores.Codes, ...]:
     """The codes of each length.
 
+    A method that trains on a part of the database holds no codes of the rest: none are learned.
+
     Args:
       state: the network, and the codes that were solved for beside it.
       always_encode: encode the database even where the method holds codes of its own for it.
@@ -159,7 +161,7 @@ class Trainer:
     queries = binary(method.query_embeddings(outputs), among)
     none = (None,) * len(queries)
     weights = method.bit_weights(outputs) or none
-    learned = method.learned(state.codes)
+    learned = method.learned(state.codes) if split.training_part is None else None
     encoded = none
     if learned is None or always_encode:
       encoded = binary(method.database_embeddings(self.outputs(state, split.database)), among)
@@ -179,12 +181,16 @@ class Progress(NamedTuple):
   history: Sequence[dict[str, float]] = ()
 
 
-def begin(config: config_lib.Config, data: datasets.Dataset,
-          devices: step_lib.Devices) -> Progress:
-  """A network before its first step, from --pretrained weights or random ones."""
+def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
+          sources: sources_lib.Sources | None = None) -> Progress:
+  """A network before its first step, from --pretrained weights or random ones.
+
+  Features and their scaling come from `sources`, which runs may share; None: they are not shared.
+  """
   if config.input == 'features':
-    features = features_lib.extract(config, data, devices)
-    scale = scaling.standardize(features.values[data.protocol.database])
+    sources = sources or sources_lib.Sources()
+    features = sources.features(config, data, devices)
+    scale = sources.scaling(config, data, devices)
     trainer = Trainer(config, data, features.extractor.pixels, devices, features)
     return Progress(trainer, trainer.new_state({'batch_stats': scale._asdict()}))
   size, channels = encoder_lib.input_size(config, data.images)
@@ -201,8 +207,9 @@ def begin(config: config_lib.Config, data: datasets.Dataset,
 
 
 def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
-            checkpoints: checkpoint.Checkpoints, step: int) -> Progress:
-  """A network as it was after so many steps."""
+            checkpoints: checkpoint.Checkpoints, step: int,
+            sources: sources_lib.Sources | None = None) -> Progress:
+  """A network as it was after so many steps; `sources` as in `begin`."""
   meta = checkpoints.meta(step)
   config_lib.check_same(config, meta['flags'])
   if meta['protocol'] != data.protocol.id:
@@ -211,7 +218,7 @@ def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib
                             'choose another --workdir.')
   features = None
   if config.input == 'features':
-    features = features_lib.extract(config, data, devices)
+    features = (sources or sources_lib.Sources()).features(config, data, devices)
     _check_weights(config, features.extractor, meta)
   trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features)
   state = trainer.restore(checkpoints, step)

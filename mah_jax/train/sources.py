@@ -1,0 +1,48 @@
+"""Datasets and features, which several runs in one process share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mah_jax import config as config_lib
+from mah_jax.data import datasets
+from mah_jax.methods import scaling
+from mah_jax.train import dataset as dataset_lib
+from mah_jax.train import features as features_lib
+from mah_jax.train import step as step_lib
+
+FILES = ('dataset', 'data_dir')
+SPLIT = (*FILES, 'protocol', 'query_fraction', 'query_list', 'split_seed')
+EXTRACTION = (*FILES, 'backbone', 'pretrained', 'feature', 'width', 'image_size', 'crop',
+              'precision', 'mirror')
+
+
+class Sources:
+  """Loads what a run reads, once for all runs that read the same."""
+
+  def __init__(self):
+    self._kept: dict[tuple, Any] = {}
+
+  def dataset(self, config: config_lib.Config) -> datasets.Dataset:
+    """The dataset of a run."""
+    return self._once(config, SPLIT, lambda: dataset_lib.load(config))
+
+  def features(self, config: config_lib.Config, data: datasets.Dataset,
+               devices: step_lib.Devices) -> features_lib.Features:
+    """The features of its rows."""
+    return self._once(config, EXTRACTION, lambda: features_lib.extract(config, data, devices))
+
+  def scaling(self, config: config_lib.Config, data: datasets.Dataset,
+              devices: step_lib.Devices) -> scaling.Scaling:
+    """The scaling that standardises them by the rows for training."""
+    return self._once(config, EXTRACTION + SPLIT, lambda: scaling.standardize(
+        self.features(config, data, devices).values[data.protocol.training]))
+
+  def _once(self, config: config_lib.Config, names: tuple[str, ...],
+            load: Callable[[], Any]) -> Any:
+    """What `load` returns; called once for all runs that agree in the flags of these names."""
+    key = names, *[getattr(config, name) for name in names]
+    if key not in self._kept:
+      self._kept[key] = load()
+    return self._kept[key]
