@@ -71,7 +71,7 @@ def test_the_flags_choose_the_schedule():
   flags = {'num_rounds': 2, 'epochs_per_round': 2, 'learning_rate': 0.7}
 
   def rates(**changes):
-    optimizer = toy.make(**flags, **changes).optimizer
+    optimizer = toy.make(**flags, **changes).programs.optimizer
     params = {'w': np.zeros(1, np.float32)}
     state, found = optimizer.init(params), []
     for step in range(12):

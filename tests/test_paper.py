@@ -17,10 +17,10 @@ from mah_jax.paper import sections
 from mah_jax.paper import verdicts
 from mah_jax.runs import results as results_lib
 
-# One length less and one group each, so that few programs are compiled.
+# Few lengths, and the same in several experiments, so that few programs are compiled.
 MINIATURE = experiments.Study(
-    datasets=('digits',), seeds=2, lengths=(4, 6), long_lengths=(8,), local=(4, (6, 8)),
-    macro=(6, (8, 10)), weights=(1, 4), group=(4, 6, 8), start_lengths=(4,),
+    datasets=('digits',), seeds=2, lengths=(4, 6), long_lengths=(6,), local=(4, (6, 8)),
+    macro=(4, (6, 8)), weights=(2, 4), group=(4, 6, 8), start_lengths=(4,),
     literature=(('digits', 'digits-500-training'),), literature_length=6,
     validation='digits-500-training', chosen_length=6)
 TINY = ['--num_rounds=2', '--epochs_per_round=2', '--hidden=8', '--num_sampled=100',
@@ -111,7 +111,8 @@ def made(tmp_path_factory, request):
     row = experiments.ROWS[cell.row]
     return command.config_of(cell, 'features', [
         f'--workdir={root / "runs" / cell.name}', '--pretrained=', '--image_size=0',
-        *([] if row.file == 'shallow' else TINY)])
+        '--num_devices=1', *([] if row.file == 'shallow' else TINY),
+        *(['--anchors=50'] if cell.row in ('sdh', 'ksh') else [])])
 
   def make():
     command.make(MINIATURE, list(experiments.EXPERIMENTS), make_config, scores_lib.Scores(

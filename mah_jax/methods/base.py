@@ -143,7 +143,8 @@ class DeepMethod(NamedTuple):
     under the names backbone and database_backbone.
   targets: (codes, sampled rows [m], epoch) -> a pytree with all that the loss needs of the
     database. It is computed before each epoch, so that a step's cost does not grow with n.
-  loss: (outputs, targets, Seen) -> loss per image [b] and its named terms {name: [b]}.
+  loss: (outputs, targets, Seen) -> loss per image [b] and its named terms {name: [b]}. It does not
+    depend on the seed: runs with other seeds use the same compiled program.
   init_codes: () -> the codes before training, which the method solves for beside the network.
   update: how and when codes change, or None where they never do.
   learned: (codes) -> the database's, ([n, c] int8, ...), or None where it must be encoded.

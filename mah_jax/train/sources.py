@@ -1,4 +1,4 @@
-"""Datasets and features, which several runs in one process share."""
+"""What several runs in one process share: datasets, features, and programs once compiled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mah_jax import config as config_lib
+from mah_jax import options
 from mah_jax.data import datasets
 from mah_jax.methods import scaling
 from mah_jax.train import dataset as dataset_lib
@@ -16,6 +17,7 @@ FILES = ('dataset', 'data_dir')
 SPLIT = (*FILES, 'protocol', 'query_fraction', 'query_list', 'split_seed')
 EXTRACTION = (*FILES, 'backbone', 'pretrained', 'feature', 'width', 'image_size', 'crop',
               'precision', 'mirror')
+ROWS = (*EXTRACTION, 'input', 'resident_mb', 'num_devices')
 
 
 class Sources:
@@ -39,10 +41,21 @@ class Sources:
     return self._once(config, EXTRACTION + SPLIT, lambda: scaling.standardize(
         self.features(config, data, devices).values[data.protocol.training]))
 
+  def feed(self, config: config_lib.Config, load: Callable[[], Any]) -> Any:
+    """What `load` returns: the way of rows to the devices, and the rows that are there already."""
+    return self._once(config, ROWS, load)
+
+  def programs(self, config: config_lib.Config, load: Callable[[], Any]) -> Any:
+    """What `load` returns: programs that depend on the settings, but not on the seed."""
+    names = (config_lib.settings(config).keys() - config_lib.changeable(config, options.ALWAYS)
+             .keys() - {'seed'} | {'num_rounds', 'num_devices', *FILES})
+    return self._once(config, tuple(sorted(names)), load)
+
   def _once(self, config: config_lib.Config, names: tuple[str, ...],
             load: Callable[[], Any]) -> Any:
     """What `load` returns; called once for all runs that agree in the flags of these names."""
-    key = names, *[getattr(config, name) for name in names]
+    settings = config_lib.settings(config)
+    key = names, *[options.text(settings.get(name, '')) for name in names]
     if key not in self._kept:
       self._kept[key] = load()
     return self._kept[key]

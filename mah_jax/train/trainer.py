@@ -38,17 +38,45 @@ from mah_jax.train import step as step_lib
 BACKBONES = ('backbone', 'database_backbone')  # parts of a network that take imported weights
 
 
+class Programs:
+  """What a Trainer compiles. Trainers whose settings differ in their seeds only may share it.
+
+  network: images or features to outputs.
+  encoder: it applies the network.
+  plain_encoder: the encoder of training, which --mirror does not change.
+  optimizer: it changes parameters.
+  start: see step.make_start.
+  train_step: see step.make_train_step.
+  """
+
+  def __init__(self, config: config_lib.Config, method: base.DeepMethod, plan: loop.Plan,
+               reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices):
+    self.network = network(config, method, devices.platform)
+    self.encoder = encoder_lib.Encoder(config, self.network, reads, devices)
+    self.plain_encoder = self.encoder if not config.mirror else encoder_lib.Encoder(
+        dataclasses.replace(config, mirror=False), self.network, reads, devices)
+    self.optimizer = loop.make_optimizer(
+        _schedule(config, plan), momentum=config.momentum, weight_decay=config.weight_decay,
+        turns=method.turns, steps_per_turn=plan.steps_per_epoch)
+    self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
+                                     plan.num_sampled)
+    self.train_step = step_lib.make_train_step(devices, self.encoder.prepare, method.loss,
+                                               self.encoder.dtype)
+
+
 class Trainer:
   """Everything that a Config says about training a network, ready to train and to encode.
 
   labels: of the rows for training, [n, L].
   plan: how long it trains.
   method: what its training and its codes are.
+  programs: what it runs on the devices.
   """
 
   def __init__(self, config: config_lib.Config, data: datasets.Dataset,
                pixels: pipeline.Pixels, devices: step_lib.Devices,
-               features: features_lib.Features | None = None):
+               features: features_lib.Features | None = None,
+               sources: sources_lib.Sources | None = None):
     """Compiles nothing yet.
 
     Args:
@@ -57,6 +85,7 @@ class Trainer:
       pixels: the images that the backbone reads.
       devices: where it runs.
       features: features of the images, which take their place; None: images are read.
+      sources: it keeps programs, and rows on the devices, for further runs; None: nothing is kept.
     """
     self.config, self.data, self.pixels, self.devices = config, data, pixels, devices
     self.features = features
@@ -65,28 +94,19 @@ class Trainer:
     self.plan = loop.make_plan(config, len(self.labels))
     self.method = config.spec.make(config.options, base.Task(
         self.labels, config.code_lengths, self.plan.num_sampled, config.seed))
-    self.network = network(config, self.method, devices.platform)
     self.key = jax.random.key(config.seed)
-    self.optimizer = loop.make_optimizer(
-        _schedule(config, self.plan), momentum=config.momentum,
-        weight_decay=config.weight_decay, turns=self.method.turns,
-        steps_per_turn=self.plan.steps_per_epoch)
-    self._encoder = encoder_lib.Encoder(config, self.network, reads, devices)
-    # Fresh outputs for an update of the codes belong to training, which --mirror does not change.
-    self._plain = self._encoder if not config.mirror else encoder_lib.Encoder(
-        dataclasses.replace(config, mirror=False), self.network, reads, devices)
-    self._start = step_lib.make_start(self.network, self.optimizer, self._encoder.input_shape,
-                                      self.plan.num_sampled)
     self._keys = [jax.random.fold_in(self.key, use) for use in (loop.INIT, loop.AUGMENT)]
-    self.train_step = step_lib.make_train_step(devices, self._encoder.prepare, self.method.loss,
-                                               self._encoder.dtype)
+    self._sources = sources or sources_lib.Sources()
+    self.programs = self._sources.programs(
+        config, lambda: Programs(config, self.method, self.plan, reads, devices))
+    self.network, self.train_step = self.programs.network, self.programs.train_step
     self._state, self._outputs = None, {}  # the newest state, and its outputs by their rows
 
   @functools.cached_property
   def _feed(self) -> step_lib.Feed:
     """Brings rows of the dataset to the devices: images, or features in their place."""
-    return self._encoder.feed(self.data.images if self.features is None
-                              else self.features.values)
+    rows = self.data.images if self.features is None else self.features.values
+    return self._sources.feed(self.config, lambda: self.programs.encoder.feed(rows))
 
   def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:
     """The state before the first step, on all devices.
@@ -94,7 +114,7 @@ class Trainer:
     Args:
       backbone: variables of the backbone to start from, by collection; None: random ones.
     """
-    state = jax.jit(self._start)(*self._keys).replace(codes=self.method.init_codes())
+    state = jax.jit(self.programs.start)(*self._keys).replace(codes=self.method.init_codes())
     for name, start in (backbone or {}).items():
       state = state.replace(**{name: {
           part: jax.tree.map(jnp.copy, start) if part in BACKBONES else values
@@ -103,7 +123,7 @@ class Trainer:
 
   def restore(self, checkpoints: checkpoint.Checkpoints, step: int) -> step_lib.TrainState:
     """The state that was saved after so many steps; nothing but its shapes is computed."""
-    state = jax.eval_shape(self._start, *self._keys)
+    state = jax.eval_shape(self.programs.start, *self._keys)
     return checkpoints.restore(step, self.devices.abstract(
         state.replace(codes=checkpoints.shapes(step, 'codes'))))
 
@@ -121,8 +141,9 @@ class Trainer:
 
   def database_outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
     """Outputs for training rows as training asks for them, ([rows, w], ...)."""
-    return self._plain(state.variables, self._feed, self.data.protocol.training[rows],
-                       f'encoding {len(rows)} images')
+    return self.programs.plain_encoder(
+        state.variables, self._feed, self.data.protocol.training[rows],
+        f'encoding {len(rows)} images')
 
   def outputs(self, state: step_lib.TrainState, rows: np.ndarray) -> Any:
     """Outputs of the network for rows of the dataset, ([rows, w], ...).
@@ -134,8 +155,8 @@ class Trainer:
       self._state, self._outputs = state, {}
     key = rows.tobytes()
     if key not in self._outputs:
-      self._outputs[key] = self._encoder(state.variables, self._feed, rows,
-                                         f'encoding {len(rows)} images')
+      self._outputs[key] = self.programs.encoder(state.variables, self._feed, rows,
+                                                  f'encoding {len(rows)} images')
     return self._outputs[key]
 
   def code_updates(self, state: step_lib.TrainState) -> int:
@@ -185,13 +206,13 @@ def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.D
           sources: sources_lib.Sources | None = None) -> Progress:
   """A network before its first step, from --pretrained weights or random ones.
 
-  Features and their scaling come from `sources`, which runs may share; None: they are not shared.
+  What runs may share comes from `sources`; None: nothing is shared.
   """
   if config.input == 'features':
     sources = sources or sources_lib.Sources()
     features = sources.features(config, data, devices)
     scale = sources.scaling(config, data, devices)
-    trainer = Trainer(config, data, features.extractor.pixels, devices, features)
+    trainer = Trainer(config, data, features.extractor.pixels, devices, features, sources)
     return Progress(trainer, trainer.new_state({'batch_stats': scale._asdict()}))
   size, channels = encoder_lib.input_size(config, data.images)
   mean, std = ((imagenet.MEAN, imagenet.STD) if config.normalize == 'imagenet'
