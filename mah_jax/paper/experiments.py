@@ -121,21 +121,21 @@ def _shallow(title: str, method: str, seconds: float) -> Row:
 
 
 ROWS = {
-    'lsh': _shallow('LSH', 'lsh', 5),
-    'itq': _shallow('ITQ', 'itq', 5),
-    'sdh': _shallow('SDH', 'sdh', 5),
-    'ksh': _shallow('KSH', 'ksh', 5),
-    'lfh': _shallow('LFH', 'lfh', 5),
-    'cosdish': _shallow('COSDISH', 'cosdish', 5),
-    'dpsh': Row('DPSH', _alone, 'dpsh', 5),
-    'dpsh_balanced': Row('DPSH, balanced pairs (not published)', _alone, 'dpsh', 5,
+    'lsh': _shallow('LSH', 'lsh', 6),
+    'itq': _shallow('ITQ', 'itq', 30),
+    'sdh': _shallow('SDH', 'sdh', 35),
+    'ksh': _shallow('KSH', 'ksh', 45),
+    'lfh': _shallow('LFH', 'lfh', 20),
+    'cosdish': _shallow('COSDISH', 'cosdish', 20),
+    'dpsh': Row('DPSH', _alone, 'dpsh', 8),
+    'dpsh_balanced': Row('DPSH, balanced pairs (not published)', _alone, 'dpsh', 8,
                          ('--pair_weights=balanced',)),
-    'drsch': Row('DRSCH', _truncated, 'drsch', 5),
-    'adsh': Row('ADSH', _alone, 'adsh', 5, extra=True),
-    'daph': Row('DAPH', _alone, 'daph', 5),
-    'mah1': Row('MAH-1', _group, 'mah1', 5, extra=True),
-    'mah2': Row('MAH-2', _group, 'mah2', 5, extra=True),
-    'classifier': Row('Classifier (control)', _together, 'classifier', 5),
+    'drsch': Row('DRSCH', _truncated, 'drsch', 8),
+    'adsh': Row('ADSH', _alone, 'adsh', 6, extra=True),
+    'daph': Row('DAPH', _alone, 'daph', 14),
+    'mah1': Row('MAH-1', _group, 'mah1', 7, extra=True),
+    'mah2': Row('MAH-2', _group, 'mah2', 7, extra=True),
+    'classifier': Row('Classifier (control)', _together, 'classifier', 7),
 }
 SYMMETRIC = ('dpsh', 'dpsh_balanced', 'drsch', 'daph')  # published with few training rows
 ASYMMETRIC = ('adsh', 'mah1', 'mah2')
@@ -152,7 +152,7 @@ def _each(name: str, *values: str) -> list[Flags]:
 # What was tried beside the launch file of each row as it is.
 TRIED: dict[str, list[Flags]] = {
     'mah1': _each('learning_rate', '0.003', '0.03'),
-    'mah2': [*_each('learning_rate', '0.001', '0.003', '0.03'), *_each('hidden', '64', '512'),
+    'mah2': [*_each('learning_rate', '0.001', '0.01', '0.03'), *_each('hidden', '64', '512'),
              (('num_rounds', '41'),)],
     'adsh': _each('learning_rate', '0.02', '0.1'),
     'dpsh': [*_each('learning_rate', '0.05', '0.1'), *_each('eta', '10', '200'),

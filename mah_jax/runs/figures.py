@@ -48,6 +48,10 @@ def curves(panels: Mapping[str, Mapping[str, Curve]], axes: Axes) -> str:
     x = sorted({x for curve in curves_of_panel.values() for x in curve.x})
     if len(x) <= 8:
       place.set_xticks(x, [f'{value:g}' for value in x])
+    y = [value for curve in curves_of_panel.values() for value in curve.y]
+    if y:
+      margin = 0.08 * (max(y) - min(y)) + 1e-3
+      place.set_ylim(min(y) - margin, max(y) + margin)  # wide intervals may be cut off
     place.set(title=title, xlabel=axes.x)
     place.grid(alpha=0.3)
   places[0].set_ylabel(axes.y)
@@ -99,7 +103,7 @@ def _panels(count: int, legend: bool = False):
   # Text stays text, and the same figure is the same file.
   matplotlib.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'mah_jax',
                               'font.family': 'sans-serif', 'axes.titlesize': 10})
-  columns = min(count, 3)
+  columns = 2 if count == 4 else min(count, 3)
   lines = -(-count // columns)
   figure = Figure((PANEL[0] * columns + (1.6 if legend else 0), PANEL[1] * lines),
                   layout='constrained')
