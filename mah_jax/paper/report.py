@@ -10,6 +10,7 @@ from mah_jax import storage
 from mah_jax.paper import experiments
 from mah_jax.paper import scores as scores_lib
 from mah_jax.paper import sections
+from mah_jax.paper import verdicts
 from mah_jax.runs import page
 
 FIGURES = 'figures'
@@ -25,7 +26,8 @@ def write(study: experiments.Study, only: Sequence[str], scores: scores_lib.Scor
   """
   material = sections.Material(study, scores, missing)
   made = [sections.SECTIONS[name](material) for name in sections.SECTIONS if name in only]
-  whole = page.Page("The paper's experiments", _introduction(study, inputs), made)
+  blocks = [*_introduction(study, inputs), _summary(made)]
+  whole = page.Page("The paper's experiments", blocks, made)
   for figure in whole.figures:
     storage.write_text(output / FIGURES / f'{figure.name}.svg', figure.svg)
   storage.write_text(output / 'README.md', page.to_markdown(whole, FIGURES))
@@ -55,6 +57,14 @@ def _introduction(study: experiments.Study, inputs: str) -> list[page.Block]:
           'of the first seed of each row of Tables 1 and 2; `python -m mah_jax.main '
           '--mode=evaluate --workdir=results/paper/runs/NAME` scores them anew. The same page as '
           'one file: [index.html](index.html).')]
+
+
+def _summary(made: Sequence[page.Section]) -> page.Table:
+  """All verdicts at a glance."""
+  return page.Table(['', 'said', 'here'], [
+      [section.title.partition(':')[0], verdict.sentence, verdict.outcome]
+      for section in made for block in section.blocks if isinstance(block, page.Points)
+      for verdict in block.texts if isinstance(verdict, verdicts.Verdict)])
 
 
 def _keep(run: pathlib.Path, target: pathlib.Path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 STYLE = """
@@ -27,8 +28,8 @@ class Text(NamedTuple):
 
 
 class Points(NamedTuple):
-  """A list of texts."""
-  texts: Sequence[str]
+  """A list of texts, or of things whose `str` is one."""
+  texts: Sequence[Any]
 
 
 class Table(NamedTuple):
@@ -106,7 +107,7 @@ def _block_html(block: Block) -> str:
   if isinstance(block, Text):
     return f'<p>{_inline(block.text)}</p>'
   if isinstance(block, Points):
-    return f'<ul>{"".join(f"<li>{_inline(text)}</li>" for text in block.texts)}</ul>'
+    return f'<ul>{"".join(f"<li>{_inline(str(text))}</li>" for text in block.texts)}</ul>'
   if isinstance(block, Table):
     head = ''.join(f'<th>{_inline(cell)}</th>' for cell in block.head)
     rows = ''.join(f'<tr>{"".join(f"<td>{_inline(cell)}</td>" for cell in row)}</tr>\n'
