@@ -153,14 +153,17 @@ def _each(name: str, *values: str) -> list[Flags]:
 TRIED: dict[str, list[Flags]] = {
     'mah1': _each('learning_rate', '0.003', '0.03'),
     'mah2': [*_each('learning_rate', '0.001', '0.01', '0.03'), *_each('hidden', '64', '512'),
-             (('num_rounds', '41'),)],
-    'adsh': _each('learning_rate', '0.02', '0.1'),
+             *_each('weight_decay', '0.005', '0.02'), (('num_rounds', '41'),)],
+    'adsh': [*_each('learning_rate', '0.02', '0.1'), *_each('weight_decay', '0.005', '0.02')],
     'dpsh': [*_each('learning_rate', '0.05', '0.1'), *_each('eta', '10', '200'),
+             *_each('weight_decay', '1e-05', '0.0005', '0.02'),
              (('momentum', '0.9'), ('learning_rate', '0.02'))],
-    'daph': [*_each('learning_rate', '0.05', '0.5'), *_each('quantization', '2', '50'),
+    'daph': [*_each('learning_rate', '0.05', '0.2', '0.5'), *_each('quantization', '2', '50'),
+             *_each('weight_decay', '1e-05', '0.0005', '0.02'),
              (('momentum', '0'), ('learning_rate', '0.5'))],
-    'drsch': [*_each('learning_rate', '0.00333', '0.03', '0.3'), *_each('margin', '2', '10')],
-    'classifier': _each('learning_rate', '0.01', '0.2'),
+    'drsch': [*_each('learning_rate', '0.00333', '0.03', '0.3'), *_each('margin', '2', '10'),
+              *_each('weight_decay', '0.0005', '0.005', '0.05')],
+    'classifier': [*_each('learning_rate', '0.01', '0.2'), *_each('weight_decay', '0.005', '0.02')],
 }
 TIMED = ('dpsh', 'drsch', 'adsh', 'daph', 'mah1', 'mah2')
 
