@@ -1,4 +1,4 @@
-"""The two kinds of mistake that a user can mend; `main` prints either as one sentence."""
+"""The kinds of mistake that a user can mend; `main` prints each as one sentence."""
 
 
 class UsageError(ValueError):
@@ -7,3 +7,7 @@ class UsageError(ValueError):
 
 class InputError(ValueError):
   """A file, folder, image or checkpoint that cannot be used; the program ends with code 1."""
+
+
+class NotFiniteError(InputError):
+  """A training whose loss is no longer a finite number."""

@@ -7,11 +7,13 @@ import re
 import pytest
 
 from mah_jax import config as config_lib
+from mah_jax import errors
 from mah_jax import storage
 from mah_jax.evaluation import intervals
 from mah_jax.paper import __main__ as command
 from mah_jax.paper import experiments
 from mah_jax.paper import published
+from mah_jax.paper import running
 from mah_jax.paper import scores as scores_lib
 from mah_jax.paper import sections
 from mah_jax.paper import verdicts
@@ -39,8 +41,11 @@ def test_every_run_of_the_list_has_valid_settings(track):
     settings = config_lib.to_json(config)
     for name, value in cell.flags:
       shown = settings[name]
-      assert value == (','.join(f'{x:g}' for x in shown) if isinstance(shown, list)
-                       else value if isinstance(shown, float) else str(shown)), cell
+      if isinstance(shown, float):
+        assert float(value) == shown, cell
+      else:
+        assert value == (','.join(f'{x:g}' for x in shown) if isinstance(shown, list)
+                         else str(shown)), cell
 
 
 def test_runs_have_names_of_their_own_and_seeds_come_in_turn():
@@ -186,3 +191,34 @@ def test_a_second_call_makes_no_run_and_a_lost_run_is_made_again(made, monkeypat
   make()
   assert results_lib.read(lost)['metrics'] == before
   assert (root / 'out/README.md').read_bytes() == report
+
+
+def test_a_finished_run_with_other_settings_is_refused(made):
+  root, _, _ = made
+  cell = experiments.Cell('adsh', 'digits', (4,), 0)
+  folder = f'--workdir={root / "runs" / cell.name}'
+  same = [folder, '--pretrained=', '--image_size=0', *TINY]
+  assert running.unfinished([cell], lambda cell: command.config_of(cell, 'features', same)) == []
+  for change in ('--learning_rate=0.5', '--num_rounds=3'):
+    with pytest.raises(errors.UsageError, match=f'{change}.*Remove it'):
+      running.unfinished([cell], lambda cell, change=change: command.config_of(
+          cell, 'features', [*same, change]))
+
+
+def test_only_a_loss_that_is_not_finite_lets_the_other_runs_go_on(monkeypatch, tmp_path, capsys):
+  cells = [experiments.Cell('adsh', 'digits', (4,), seed) for seed in (0, 1)]
+
+  def make_config(cell):
+    return command.config_of(cell, 'features', [f'--workdir={tmp_path / cell.name}'])
+
+  def fail(error):
+    def run(*arguments):
+      raise error
+    monkeypatch.setattr(running, '_run', run)
+
+  fail(errors.NotFiniteError('The loss is not finite.'))
+  running.run_all(cells, make_config)
+  assert capsys.readouterr().out.count('The loss is not finite.') == 2
+  fail(errors.InputError('The weights are missing.'))
+  with pytest.raises(errors.InputError, match='weights are missing'):
+    running.run_all(cells, make_config)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -79,7 +78,7 @@ def make(study: experiments.Study, only: Sequence[str], make_config: running.Mak
          track: str = 'features', dry_run: bool = False):
   """Makes the runs that are missing, then the report."""
   cells = experiments.cells(study, only)
-  todo = running.unfinished(cells, scores)
+  todo = running.unfinished(cells, make_config)
   for sentence in missing.values():
     console.say(sentence)
   console.say(f'{len(cells)} runs, {len(cells) - len(todo)} of them finished; the others take '
@@ -125,5 +124,4 @@ def config_of(cell: experiments.Cell, track: str, more: Sequence[str]) -> config
 
 
 if __name__ == '__main__':
-  with contextlib.suppress(BrokenPipeError):
-    sys.exit(main(sys.argv[1:]))
+  sys.exit(main(sys.argv[1:]))

@@ -22,7 +22,7 @@ class Row(NamedTuple):
   title: its name in tables.
   lengths: (Study, bits) -> all code lengths of the run that has codes of so many bits.
   file: its launch file, without the track that stands before it.
-  seconds: what a run took on two CPU cores, reading features.
+  seconds: about what a run takes on two CPU cores, reading features.
   flags: flags beyond those of the launch file.
   extra: whether it gets EXTRA_SEEDS at the fewest bits.
   """

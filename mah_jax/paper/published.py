@@ -61,8 +61,7 @@ TABLE_2 = {
 TABLE_2_MAH2 = {4: 79.86, 8: 94.35}
 
 # Table 3: MAP and precision@5000 on CIFAR-10 of each branch, by structure and group of lengths.
-# Its headings are wrong: the block that is called flat has numbers of the cascade and vice versa,
-# see results/paper.
+# Its headings are wrong: the block that is called flat has numbers of the cascade and vice versa.
 TABLE_3 = {
     'mah1': {(4, 6, 8): ((74.60, 88.88, 92.49), (76.89, 87.39, 91.24)),
              (6, 8, 10): ((86.22, 94.29, 94.89), (91.31, 93.23, 93.80)),

@@ -12,7 +12,6 @@ from mah_jax import console
 from mah_jax import errors
 from mah_jax.modes import train
 from mah_jax.paper import experiments
-from mah_jax.paper import scores as scores_lib
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import results
 from mah_jax.runs import table
@@ -23,10 +22,24 @@ from mah_jax.train import step as step_lib
 MakeConfig = Callable[[experiments.Cell], config_lib.Config]
 
 
-def unfinished(cells: Sequence[experiments.Cell], scores: scores_lib.Scores
+def unfinished(cells: Sequence[experiments.Cell], make_config: MakeConfig
                ) -> list[experiments.Cell]:
-  """The runs that have no results yet."""
-  return [cell for cell in cells if not scores.run(cell).results.exists()]
+  """The runs that have no results yet; refuses results that were made with other settings."""
+  return [cell for cell in cells if not _is_finished(make_config(cell))]
+
+
+def _is_finished(config: config_lib.Config) -> bool:
+  folder = folder_lib.RunFolder(config.workdir)
+  if not folder.results.exists():
+    return False
+  saved = folder.flags() or {}
+  different = config_lib.differences(backbone.resolve(config, saved), saved)
+  if config.spec.trains_network and saved.get('num_rounds') != config.num_rounds:
+    different.append(f'--num_rounds={config.num_rounds} (was {saved.get("num_rounds")})')
+  if different:
+    raise errors.UsageError(f'The run in {folder.path} was made with other settings: '
+                            f'{"; ".join(different)}. Remove it, or choose another --runs.')
+  return True
 
 
 def run_all(cells: Sequence[experiments.Cell], make_config: MakeConfig):
@@ -43,7 +56,7 @@ def run_all(cells: Sequence[experiments.Cell], make_config: MakeConfig):
         continue  # another command has made it meanwhile
       try:
         outcome = table.line(_run(config, sources, stop))
-      except errors.InputError as error:
+      except errors.NotFiniteError as error:
         outcome = f'  {error}'
       pace.add(cell, time.monotonic() - began)
       left = console.clock(pace.seconds(cells[number + 1:]))

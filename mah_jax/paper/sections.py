@@ -69,9 +69,9 @@ def table1(m: Material) -> page.Section:
   """MAP of all methods with few bits."""
   blocks: list[page.Block] = [page.Text(
       'MAP by Hamming distance, ties averaged; mean over seeds and half the width of its 95 % '
-      'interval. *learned*: the database is searched by the codes that the method solved for; '
-      '*assigned*: by codes that it was given; *encoded*: by those of the hash function; '
-      '*weighted*: those with weights of bits. Codes of j bits are the shortest head of '
+      'interval. `learned`: the database is searched by the codes that the method solved for; '
+      '`assigned`: by codes that it was given; `encoded`: by those of the hash function; '
+      '`weighted`: those with weights of bits. Codes of j bits are the shortest head of '
       '{j, j + 2, j + 4} for MAH.')]
   for dataset in m.study.datasets:
     rows = []

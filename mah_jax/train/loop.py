@@ -216,5 +216,5 @@ _norm = jax.jit(optax.tree.norm)  # of all parameters, in one program
 def _check_finite(value: jax.Array | float, round_: int):
   """Refuses a loss or a network that is no longer finite."""
   if not np.all(np.isfinite(value)):
-    raise errors.InputError(f'The loss is not finite in round {round_ + 1}, which is not '
-                            'saved. A lower --learning_rate usually helps.')
+    raise errors.NotFiniteError(f'The loss is not finite in round {round_ + 1}, which is not '
+                                'saved. A lower --learning_rate usually helps.')

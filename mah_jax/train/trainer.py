@@ -241,7 +241,7 @@ def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib
   if config.input == 'features':
     features = (sources or sources_lib.Sources()).features(config, data, devices)
     _check_weights(config, features.extractor, meta)
-  trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features)
+  trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features, sources)
   state = trainer.restore(checkpoints, step)
   console.say(f'Restored {config.workdir} after {step} steps.')
   return Progress(trainer, state, meta['seconds'], meta['history'])
