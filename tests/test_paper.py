@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_most_is_more_than_half():
 @pytest.mark.parametrize('arguments, code, text', [
     (['--only=table9'], 2, 'there is no table9'),
     (['--seeds=0'], 2, 'must be at least 1'),
-    (['--data_dir=/nonexistent'], 1, 'CIFAR-10')])
+    (['--data_dir=/nonexistent'], 1, 'mah_jax: No CIFAR-10')])
 def test_wrong_arguments_are_one_sentence(arguments, code, text, capsys):
   assert command.main(arguments) == code
   assert text in capsys.readouterr().err
@@ -222,3 +223,12 @@ def test_only_a_loss_that_is_not_finite_lets_the_other_runs_go_on(monkeypatch, t
   fail(errors.InputError('The weights are missing.'))
   with pytest.raises(errors.InputError, match='weights are missing'):
     running.run_all(cells, make_config)
+
+
+def test_without_matplotlib_nothing_is_run(monkeypatch, tmp_path):
+  monkeypatch.setitem(sys.modules, 'matplotlib', None)
+  monkeypatch.setattr(running, 'run_all', None)  # which would fail if it were called
+  with pytest.raises(errors.InputError, match='pip install matplotlib'):
+    command.make(MINIATURE, ['table2'], lambda cell: command.config_of(
+        cell, 'features', [f'--workdir={tmp_path / cell.name}']),
+                 scores_lib.Scores(tmp_path), tmp_path / 'out', {})

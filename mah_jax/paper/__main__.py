@@ -18,6 +18,7 @@ from mah_jax.paper import experiments
 from mah_jax.paper import report
 from mah_jax.paper import running
 from mah_jax.paper import scores as scores_lib
+from mah_jax.runs import figures
 
 TRACKS = {'features': 'features', 'images': 'cifar'}  # how the names of launch files begin
 INPUTS = {
@@ -88,6 +89,7 @@ def make(study: experiments.Study, only: Sequence[str], make_config: running.Mak
     for cell in todo:
       console.say(cell.name)
     return
+  figures.require()  # before the hours that the runs take
   compiling.prepare()
   running.run_all(todo, make_config)
   report.write(study, only, scores, output, missing, INPUTS[track])
@@ -107,10 +109,10 @@ def at_hand(study: experiments.Study, data_dir: str
     try:
       datasets.load(name, data_dir, split_seed=0)
     except errors.InputError as error:
+      if name == study.datasets[0]:
+        raise
       missing[name] = f'{name} is left out: {error}'
   there = tuple(name for name in study.datasets if name not in missing)
-  if study.datasets[0] in missing:
-    raise errors.InputError(missing[study.datasets[0]])
   return study._replace(datasets=there), missing
 
 

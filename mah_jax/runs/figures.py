@@ -92,17 +92,22 @@ def bars(panels: Mapping[str, Mapping[str, float]], axes: Axes) -> str:
   return _svg(figure)
 
 
-def _panels(count: int, legend: bool = False):
-  """A figure with panels side by side, at most three in a line."""
+def require():
+  """Refuses to go on without Matplotlib."""
   try:
     import matplotlib
-    from matplotlib.figure import Figure
   except ImportError:
     raise errors.InputError('Figures need Matplotlib, which is not installed: pip install '
                             'matplotlib.') from None
   # Text stays text, and the same figure is the same file.
   matplotlib.rcParams.update({'svg.fonttype': 'none', 'svg.hashsalt': 'mah_jax',
                               'font.family': 'sans-serif', 'axes.titlesize': 10})
+
+
+def _panels(count: int, legend: bool = False):
+  """A figure with panels side by side, at most three in a line."""
+  require()
+  from matplotlib.figure import Figure
   columns = 2 if count == 4 else min(count, 3)
   lines = -(-count // columns)
   figure = Figure((PANEL[0] * columns + (1.6 if legend else 0), PANEL[1] * lines),
