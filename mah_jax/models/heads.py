@@ -90,7 +90,13 @@ class HashNetwork(nn.Module):
 
   def __call__(self, images: jax.Array, train: bool) -> tuple[jax.Array, ...]:
     """[b, h, w, channels] -> outputs of the heads, ([b, w], ...)."""
-    return self.heads(self.backbone(images, train))
+    return self.with_features(images, train)[0]
+
+  def with_features(self, images: jax.Array, train: bool
+                    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """[b, h, w, channels] -> outputs of the heads and the features that they read, [b, D]."""
+    features = self.backbone(images, train)
+    return self.heads(features), features
 
 
 class Towers(nn.Module):
@@ -110,9 +116,15 @@ class Towers(nn.Module):
 
   def __call__(self, images: jax.Array, train: bool) -> tuple[jax.Array, jax.Array]:
     """[b, h, w, channels] -> tanh embeddings (u, z) of the two towers, each [b, c]."""
-    u, = self.heads(self.backbone(images, train))
+    return self.with_features(images, train)[0]
+
+  def with_features(self, images: jax.Array, train: bool
+                    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """[b, h, w, channels] -> the same embeddings and the features of queries, [b, D]."""
+    features = self.backbone(images, train)
+    u, = self.heads(features)
     z, = self.database_heads(self.database_backbone(images, train))
-    return u, z
+    return (u, z), features
 
 
 HEADS = {'flat': FlatHeads, 'cascaded': CascadedHeads}

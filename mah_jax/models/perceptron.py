@@ -52,9 +52,10 @@ class OnFeatures(nn.Module):
   network: nn.Module
   mirror: bool = False
 
-  def __call__(self, images: jax.Array, train: bool) -> tuple[jax.Array, ...]:
-    """[b, h, w, channels] -> the outputs of the network."""
+  def with_features(self, images: jax.Array, train: bool
+                    ) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """[b, h, w, channels] -> the outputs of the network and the features that it reads, [b, D]."""
     features = self.backbone(images, False)
     if self.mirror:
       features = (features + self.backbone(images[:, :, ::-1], False)) / 2
-    return self.network(features, train)
+    return self.network(features, train), features

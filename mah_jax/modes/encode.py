@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import pathlib
 
 import numpy as np
@@ -14,10 +12,8 @@ from mah_jax import errors
 from mah_jax import options
 from mah_jax import storage
 from mah_jax.data import images as images_lib
-from mah_jax.runs import folder as folder_lib
-from mah_jax.train import checkpoint
-from mah_jax.train import step as step_lib
-from mah_jax.train import trainer as trainer_lib
+from mah_jax.runs import restoring
+from mah_jax.train import hasher as hasher_lib
 
 INDEX = 'files.txt'      # line i names the image of row i
 SKIPPED = 'skipped.txt'  # images that could not be read, with the reason
@@ -35,7 +31,7 @@ def _encode(config, stop):
   if not names:
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
-  hasher = _restore(config)
+  hasher = restoring.hasher(config)
   output = storage.path(config.output or f'{config.workdir}/encoded')
   try:
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
@@ -44,13 +40,12 @@ def _encode(config, stop):
                             'another.') from error
   images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
   bad = {}  # row: reason
-  feed = hasher.encoder.stream(images, on_bad=bad.__setitem__)
-  outputs = hasher.encoder(hasher.variables, feed, np.arange(len(names)), 'encoding images')
+  hashed = hasher(images, on_bad=bad.__setitem__)
   good = np.setdiff1d(np.arange(len(names)), list(bad))
   if not len(good):
     raise errors.InputError(f'None of the {len(names)} image files in {source} can be read; the '
                             f'first, {names[0]}: {bad[0]}.')
-  arrays = _codes(config.code_lengths, hasher, outputs, good)
+  arrays = _arrays(config.code_lengths, hashed, good)
   with stop.deferred():
     _remove(output)
     for name, array in arrays.items():
@@ -64,34 +59,15 @@ def _encode(config, stop):
                f'{len(bad)} skipped. Written to {output}.')
 
 
-def _restore(config: config_lib.Config) -> trainer_lib.Hasher:
-  """The network of the newest checkpoint in --workdir."""
-  folder = folder_lib.RunFolder(config.workdir)
-  devices = step_lib.pick_devices(config.num_devices)
-  config = dataclasses.replace(config, batch_size=step_lib.round_up(config.batch_size, devices))
-  with (folder.opened(shared=True),
-        contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints):
-    step, reports = checkpoints.newest()
-    for report in reports:
-      console.say(report)
-    return trainer_lib.restore_hasher(
-        config, step_lib.Devices(devices, config.batch_size), checkpoints, step)
-
-
-def _codes(code_lengths: tuple[int, ...], hasher: trainer_lib.Hasher, outputs,
-           good: np.ndarray) -> dict[str, np.ndarray]:
+def _arrays(code_lengths: tuple[int, ...], hashed: hasher_lib.Hashed,
+            good: np.ndarray) -> dict[str, np.ndarray]:
   """Packed codes [rows, bytes] and weights of bits [c] by the names of their files."""
-  method = hasher.method
-  sides = {'codes': method.query_embeddings, 'database_codes': method.database_embeddings}
-  if method.query_embeddings is method.database_embeddings:
-    del sides['database_codes']
-  arrays = {}
-  for name, embeddings in sides.items():
-    codes = trainer_lib.binary(embeddings(outputs), hasher.among)
-    arrays |= {f'{name}_{c}': np.packbits(head[good] > 0, axis=1)
-               for c, head in zip(code_lengths, codes)}
-  weights = method.bit_weights(outputs) or ()
-  return arrays | {f'bit_weights_{c}': w for c, w in zip(code_lengths, weights)}
+  sides = {'codes': hashed.codes}
+  if hashed.database_codes is not hashed.codes:
+    sides['database_codes'] = hashed.database_codes
+  arrays = {f'{name}_{c}': np.packbits(head[good] > 0, axis=1)
+            for name, heads in sides.items() for c, head in zip(code_lengths, heads)}
+  return arrays | {f'bit_weights_{c}': w for c, w in zip(code_lengths, hashed.weights or ())}
 
 
 def _remove(output: pathlib.Path):

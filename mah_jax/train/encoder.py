@@ -36,7 +36,9 @@ class Encoder:
   """
 
   def __init__(self, config: config_lib.Config, module: nn.Module,
-               reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices):
+               reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices,
+               method: str | None = None):
+    """Compiles nothing yet; `method` is called in the place of the module itself."""
     self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
     if isinstance(reads, pipeline.Pixels):
       self.prepare = pipeline.make_prepare(reads, crop=config.crop, augment=config.augment,
@@ -52,7 +54,8 @@ class Encoder:
       # Nothing in such a network looks at the batch, and many short calls would take longer.
       self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
     self._devices = devices
-    self._encode = step_lib.make_encode(devices, module, self.prepare, self.dtype, mirror)
+    self._encode = step_lib.make_encode(devices, module, self.prepare, self.dtype, mirror,
+                                         method)
 
   def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
     """Brings rows of images to the devices: all at once where they are few, else by batches."""

@@ -206,19 +206,22 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
 
 def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
-                dtype: jnp.dtype = jnp.float32, mirror: bool = False) -> Callable:
+                dtype: jnp.dtype = jnp.float32, mirror: bool = False,
+                method: str | None = None) -> Callable:
   """Compiles encode(variables, images [d, b, h, w, ch]) -> outputs of the network, in NumPy.
 
   Each output [b, c] of the network becomes [d * b, c]. It is computed in `dtype`; with `mirror`
-  it is the mean of the outputs for the image and for its mirror image.
+  it is the mean of the outputs for the image and for its mirror image. `method` names a method of
+  the network that is called in the place of the network itself.
   """
 
   def forward(variables, images):
     x = prepare(images, None)
-    outputs = _apply(network.apply, variables, x, dtype, train=False)
+    outputs = _apply(network.apply, variables, x, dtype, train=False, method=method)
     if not mirror:
       return outputs
-    mirrored = _apply(network.apply, variables, x[:, :, ::-1], dtype, train=False)
+    mirrored = _apply(network.apply, variables, x[:, :, ::-1], dtype, train=False,
+                      method=method)
     return jax.tree.map(lambda u, v: (u + v) / 2, outputs, mirrored)
 
   mapped = devices.pmap(forward, (None, 0), 0)

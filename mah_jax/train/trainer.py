@@ -240,14 +240,14 @@ def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib
   features = None
   if config.input == 'features':
     features = (sources or sources_lib.Sources()).features(config, data, devices)
-    _check_weights(config, features.extractor, meta)
+    check_weights(config, features.extractor, meta)
   trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features, sources)
   state = trainer.restore(checkpoints, step)
   console.say(f'Restored {config.workdir} after {step} steps.')
   return Progress(trainer, state, meta['seconds'], meta['history'])
 
 
-def _check_weights(config: config_lib.Config, extractor: features_lib.Extractor,
+def check_weights(config: config_lib.Config, extractor: features_lib.Extractor,
                    meta: dict[str, Any]):
   """Refuses weights of a backbone whose features the saved network was not trained on."""
   if extractor.weights != meta['weights']:
@@ -266,57 +266,6 @@ def save(checkpoints: checkpoint.Checkpoints, trainer: Trainer, pause: loop.Paus
       **about, 'flags': config_lib.to_json(trainer.config), 'pixels': trainer.pixels._asdict(),
       'protocol': trainer.data.protocol.id, 'labels': trainer.labels.shape[1],
       'seconds': seconds, 'history': [] if pause.finished else pause.history})
-
-
-class Hasher(NamedTuple):
-  """A trained network that turns images into codes and knows no dataset.
-
-  encoder: images to outputs.
-  method: outputs to embeddings.
-  variables: of the network.
-  among: the codes that an image may get, ([k, c] int8, ...), or None where it gets signs.
-  """
-  encoder: encoder_lib.Encoder
-  method: base.DeepMethod
-  variables: dict[str, Any]
-  among: tuple[np.ndarray, ...] | None
-
-
-def restore_hasher(config: config_lib.Config, devices: step_lib.Devices,
-                   checkpoints: checkpoint.Checkpoints, step: int) -> Hasher:
-  """The network as it was after so many steps, without what only training needs."""
-  meta = checkpoints.meta(step)
-  config_lib.check_same(config, meta['flags'])
-  no_rows = np.zeros((0, meta['labels']), np.uint8)
-  method = config.spec.make(config.options,
-                            base.Task(no_rows, config.code_lengths, 0, config.seed))
-  module, pixels = network(config, method, devices.platform), pipeline.Pixels(**meta['pixels'])
-  reads = pipeline.Vectors(meta['features']) if config.input == 'features' else pixels
-  encoder = encoder_lib.Encoder(config, module, reads, devices)
-  template = dict(jax.eval_shape(functools.partial(module.init, train=False), jax.random.key(0),
-                                 jnp.zeros((1, *encoder.input_shape))))
-  if method.nearest:
-    template['codes'] = checkpoints.shapes(step, 'codes')
-  restored = checkpoints.restore_part(step, devices.abstract(template))
-  among = words(method, restored.pop('codes', ()))
-  if config.input == 'features':
-    encoder, restored = _before_features(config, module, restored, pixels, meta, devices)
-  return Hasher(encoder, method, restored, among)
-
-
-def _before_features(config: config_lib.Config, module: nn.Module, variables: dict[str, Any],
-                     pixels: pipeline.Pixels, meta: dict[str, Any], devices: step_lib.Devices
-                     ) -> tuple[encoder_lib.Encoder, dict[str, Any]]:
-  """Puts the backbone before a network on its features: an encoder of images, its variables."""
-  extractor = features_lib.make_extractor(config, pixels.size, pixels.channels, devices)
-  _check_weights(config, extractor, meta)
-  joined = perceptron.OnFeatures(extractor.module, module, config.mirror)
-  crop = config.crop if config.pretrained else 1.0  # pixels that are features are all kept
-  encoder = encoder_lib.Encoder(dataclasses.replace(config, mirror=False, crop=crop), joined,
-                                pixels, devices)
-  return encoder, {
-      name: {'backbone': devices.replicate(extractor.variables.get(name, {})), 'network': part}
-      for name, part in variables.items()}
 
 
 def network(config: config_lib.Config, method: base.DeepMethod, platform: str) -> nn.Module:
