@@ -19,7 +19,11 @@ from mah_jax.options import ALWAYS
 from mah_jax.options import EVALUATION
 from mah_jax.options import option
 
-METHOD, NETWORK, DATA, TRAINING, RUN = GROUPS = ('method', 'network', 'data', 'training', 'run')
+METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH = GROUPS = (
+    'method', 'network', 'data', 'training', 'run', 'search')
+IMAGE_MODES = ('encode', 'search', 'index')  # they need --images
+SEARCH_MODES = ('search', 'index', 'serve', 'export')  # they open the database of a run
+SCORED_ROWS, NEIGHBOURS = 5000, 10  # what --k=0 means: of scores, of a search
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +36,10 @@ class Config:
   mode: str = option(
       'train', 'train: fit, evaluate, write the run folder. evaluate: evaluate the newest '
       'checkpoint or, without one, the codes that were kept. encode: turn --images into codes by '
-      'a checkpoint.', choices=('train', 'evaluate', 'encode'), may_change=ALWAYS, group=RUN)
+      'a checkpoint. search: find the neighbours of --images in the database. index: add --images '
+      'to the database. serve: show a page to search by. export: write the database for other '
+      'programs.', choices=('train', 'evaluate', 'encode', 'search', 'index', 'serve', 'export'),
+      may_change=ALWAYS, group=RUN)
   method: str = option(
       methods.DEFAULT, 'Hashing method: some train a network; the others fit the features of one '
       '(--backbone and --pretrained) or, without --pretrained, pixels.',
@@ -125,13 +132,33 @@ class Config:
       'runs/default', 'Run folder: settings, scores, codes and checkpoints. The same command on '
       'the same folder resumes.', may_change=ALWAYS, group=RUN)
   images: str = option(
-      '', 'Folder of images for --mode=encode.', may_change=ALWAYS, group=RUN)
+      '', 'Images that are encoded, searched for or added: a folder or a file.', may_change=ALWAYS,
+      group=RUN, modes=IMAGE_MODES)
   output: str = option(
-      '', 'Folder for the codes of --images; empty: encoded/ in --workdir.', may_change=ALWAYS,
-      group=RUN)
+      '', 'encode: folder for the codes; empty: encoded/ in --workdir. search: file for the '
+      'neighbours, .csv or .jsonl.', may_change=ALWAYS, group=RUN, modes=('encode', 'search'))
   k: int = option(
-      5000, 'How many of the first rows precision@k and map@k look at.', least=1,
-      may_change=ALWAYS, group=RUN)
+      0, 'How many of the first rows precision@k and map@k look at (0: 5,000), or how many '
+      'neighbours a search finds (0: 10).', least=0, may_change=ALWAYS, group=RUN)
+  code_length: int = option(
+      0, 'Bits of the codes that are searched; 0: the most that the run has.', least=0,
+      may_change=ALWAYS, group=SEARCH, modes=('search', 'serve', 'export'))
+  database: str = option(
+      '', 'Codes of the database that are searched: those that were learned (or assigned), or '
+      'those that the network gives. Empty: learned where there are any.',
+      choices=('', 'learned', 'encoded'), may_change=ALWAYS, group=SEARCH,
+      modes=('search', 'serve', 'export'))
+  ranking: str = option(
+      'hamming', 'Order of the neighbours: by the number of differing bits, or by the agreement of '
+      'the query\'s real outputs with the codes, which is finer.', choices=('hamming', 'outputs'),
+      may_change=ALWAYS, group=SEARCH, modes=('search', 'serve'))
+  key_bytes: int = option(
+      64, 'Bytes of the feature of each database image that order images at equal distance; 0: '
+      'they keep the order of the database.', least=0, may_change=ALWAYS, group=SEARCH,
+      modes=SEARCH_MODES)
+  sheet: str = option(
+      '', 'PNG file for a contact sheet of the images and their neighbours.', may_change=ALWAYS,
+      group=SEARCH, modes=('search',))
   seed: int = option(0, 'Seed of everything random but the split.', least=0, group=RUN)
   num_seeds: int = option(
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
@@ -164,6 +191,21 @@ class Config:
     """The method's entry in the registry."""
     return methods.METHODS[self.method]
 
+  @property
+  def reads_features(self) -> bool:
+    """Whether features of the images, which are kept, take their place in training."""
+    return not self.spec.trains_network or self.input == 'features'
+
+  @property
+  def scored_rows(self) -> int:
+    """How many of the first rows precision@k and map@k look at."""
+    return self.k or SCORED_ROWS
+
+  @property
+  def neighbours(self) -> int:
+    """How many neighbours a search finds."""
+    return self.k or NEIGHBOURS
+
   def sample_size(self, n: int) -> int:
     """Rows that are sampled of a database of n rows."""
     return min(self.num_sampled or n, n)
@@ -188,10 +230,13 @@ class Config:
   def _check_mode(self):
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
-    if (self.mode == 'encode') != bool(self.images):
-      raise errors.UsageError('--mode=encode and --images=FOLDER need each other.')
-    if self.output and self.mode != 'encode':
-      raise errors.UsageError('--output is the folder of --mode=encode: leave it out.')
+    if self.mode in IMAGE_MODES and not self.images:
+      raise errors.UsageError(f'--mode={self.mode} needs --images=FOLDER.')
+    for name, field in options_lib.fields(Config).items():
+      modes = field.metadata['modes']
+      if modes and self.mode not in modes and getattr(self, name) != field.default:
+        raise errors.UsageError(f'--{name} belongs to --mode={" and --mode=".join(modes)}, and '
+                                f'has no effect with --mode={self.mode}: leave it out.')
     if self.query_list and self.protocol:
       raise errors.UsageError('--query_list and --protocol both choose the queries: give one.')
 
@@ -305,13 +350,16 @@ def relevant(saved: Mapping[str, Any]) -> dict[str, Any]:
   return {name: value for name, value in saved.items() if name not in other}
 
 
-def differences(config: Config, saved: Mapping[str, Any]) -> list[str]:
-  """Settings in which a saved run differs from this one, each as '--name=now (was then)'."""
+def differences(config: Config, saved: Mapping[str, Any], *, as_trained: bool = False) -> list[str]:
+  """Settings in which a saved run differs from this one, each as '--name=now (was then)'.
+
+  With `as_trained` those count too that a mode other than train may change.
+  """
   before = to_json(Config()) | saved  # a flag that is newer than the run has its default
   free = changeable(config, ALWAYS).keys()
   if config.lr_schedule == 'triangle':
     free -= {'num_rounds'}  # which the rate of every step depends on
-  if config.mode != 'train':
+  if config.mode != 'train' and not as_trained:
     free |= changeable(config, EVALUATION, AFTER_TRAINING).keys()
     if config.spec.truncates and before['code_lengths'][-1] == config.code_lengths[-1]:
       free |= {'code_lengths'}
@@ -320,9 +368,9 @@ def differences(config: Config, saved: Mapping[str, Any]) -> list[str]:
           if name not in free and before[name] != value]
 
 
-def check_same(config: Config, saved: Mapping[str, Any]):
-  """Refuses to go on with a run that was begun with other settings."""
-  different = differences(config, saved)
+def check_same(config: Config, saved: Mapping[str, Any], *, as_trained: bool = False):
+  """Refuses to go on with a run that was begun with other settings; see `differences`."""
+  different = differences(config, saved, as_trained=as_trained)
   if different:
     raise errors.UsageError(f'{config.workdir} holds a run with other settings: '
                             f'{"; ".join(different)}. Choose another --workdir.')

@@ -23,7 +23,7 @@ from mah_jax.runs import results
 LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
 QUICKSTART = 'launch/quickstart.cfg'
 TITLES = {'method': 'Method', 'network': 'Network', 'data': 'Data', 'training': 'Training',
-          'run': 'Run'}
+          'run': 'Run', 'search': 'Search'}
 
 
 def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
@@ -35,19 +35,21 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   arguments = list(arguments) or [f'--flagfile={QUICKSTART}']
   values = _parse(arguments)
   if values.mode != 'train':
-    values = _parse([*_saved(values.workdir), *arguments])
+    values = _parse([*_saved(values.workdir, values.mode), *arguments])
   return config_lib.make(**{name: _read(field, values[name].value)
                             for name, field in config_lib.all_fields().items()})
 
 
-def _saved(workdir: str) -> list[str]:
-  """The flags of the run in a folder as arguments."""
+def _saved(workdir: str, mode: str) -> list[str]:
+  """The flags of the run in a folder as arguments of another mode."""
   saved = config_lib.relevant(results.flags(folder.RunFolder(workdir)) or {})
   unknown = saved.keys() - config_lib.all_fields().keys()
   if unknown:
     raise errors.InputError(f'The run in {workdir} has flags that this version does not know: '
                             f'{", ".join(sorted(unknown))}.')
   saved.pop('num_devices', None)  # the machine may be another
+  if mode in config_lib.SEARCH_MODES:
+    saved.pop('k', None)  # it counted the rows of scores
   return [f'--{name}={options.text(value)}' for name, value in saved.items()]
 
 

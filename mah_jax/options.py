@@ -18,7 +18,8 @@ Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
 def option(default: Any, doc: str, *, choices: Choices = (), least: float | None = None,
-           may_change: str = NEVER, group: str = '', networks_only: bool = False) -> Any:
+           may_change: str = NEVER, group: str = '', networks_only: bool = False,
+           modes: Sequence[str] = ()) -> Any:
   """A field of a settings dataclass, which is also a command-line flag.
 
   Args:
@@ -30,10 +31,11 @@ def option(default: Any, doc: str, *, choices: Choices = (), least: float | None
       ALWAYS.
     group: the heading under which the help shows it.
     networks_only: whether it has an effect only where a network is trained.
+    modes: values of --mode in which it has an effect; empty: all.
   """
   return dataclasses.field(default=default, metadata={
       'doc': doc, 'choices': choices, 'least': least, 'may_change': may_change, 'group': group,
-      'networks_only': networks_only})
+      'networks_only': networks_only, 'modes': tuple(modes)})
 
 
 def fields(settings: Any) -> dict[str, dataclasses.Field]:

@@ -25,6 +25,7 @@ LAYERS = [
     ['config'],
     ['train'],
     ['runs'],
+    ['search'],
     ['modes'],
     ['compiling', 'flags', 'main', 'report', 'paper', '__init__'],
 ]
@@ -32,8 +33,9 @@ HEIGHT = {part: height for height, parts in enumerate(LAYERS) for part in parts}
 # Libraries that only some files may know.
 KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'console.py'},
         'tensorflow_datasets': {'data/builders.py'}, 'sklearn': set(),
-        'PIL': {'data/images.py'}, 'safetensors': {'weights/files.py'}, 'fcntl': {'storage.py'},
-        'matplotlib': {'runs/figures.py'}, 'scipy': {'evaluation/intervals.py'}}
+        'PIL': {'data/images.py', 'data/pictures.py'}, 'safetensors': {'weights/files.py'},
+        'fcntl': {'storage.py'}, 'matplotlib': {'runs/figures.py'},
+        'scipy': {'evaluation/intervals.py'}}
 
 
 def _imports(path):

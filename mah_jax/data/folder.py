@@ -68,6 +68,12 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
   return dataset.Dataset(images, labels, tuple(listing.class_names), images.names, report)
 
 
+def read_labels(path: pathlib.Path) -> dict[str, set[str]]:
+  """The labels that a CSV of lines file,label1;label2 gives to each file."""
+  listing = _list_csv(path)
+  return dict(zip(listing.names, listing.labels))
+
+
 def query_rows(names: Sequence[str], list_file: pathlib.Path) -> np.ndarray:
   """The rows of the files that a text file names, one a line; '#' begins a comment.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import zipfile
 import zlib
@@ -49,7 +48,8 @@ def score(config: config_lib.Config, data: datasets.Dataset, codes: Sequence[sco
           code_updates: int | None) -> dict[str, Any]:
   """Scores the codes of each length; the keys are those of results.json."""
   labels = data.labels[data.protocol.queries], data.labels[data.protocol.database]
-  return {str(c.queries.shape[1]): scores.score(c, *labels, k=config.k, code_updates=code_updates)
+  return {str(c.queries.shape[1]): scores.score(c, *labels, k=config.scored_rows,
+                               code_updates=code_updates)
           for c in codes}
 
 
@@ -90,7 +90,7 @@ def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: 
                    **({} if split.training_part is None else {'training': len(split.training)}),
                    'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
       'classes': list(data.class_names), 'seed': config.seed, 'seeds': list(outcome.seeds),
-      'k': config.k, **config_lib.changeable(config, options.EVALUATION),
+      'k': config.scored_rows, **config_lib.changeable(config, options.EVALUATION),
       'code_lengths': list(config.code_lengths), **outcome.progress,
       'metrics': scores.average(outcome.metrics),
       'timing': {name: round(seconds, 3) for name, seconds in outcome.timing.items()}}
@@ -128,7 +128,16 @@ def evaluated_flags(folder: folder_lib.RunFolder, results: dict[str, Any]) -> di
 def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
                data: datasets.Dataset) -> Outcome:
   """The codes in codes.npz and what results.json says about them, scored anew."""
-  config_lib.check_same(dataclasses.replace(config, mode='train'), flags(folder))
+  codes, results = kept_codes(folder, config, data)
+  progress = _progress(config, data, results)
+  scored = [score(config, data, of_seed, progress.get('code_updates')) for of_seed in codes]
+  return Outcome(codes, scored, results['seeds'], results.get('timing', {}), progress)
+
+
+def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset
+               ) -> tuple[list[list[scores.Codes]], dict[str, Any]]:
+  """The codes in codes.npz, of each seed and each length, and the content of results.json."""
+  config_lib.check_same(config, flags(folder), as_trained=True)
   try:
     with np.load(folder.archive) as file:
       arrays = dict(file)
@@ -142,15 +151,14 @@ def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
                             f'{config.data_dir}.')
   rows = {'queries': len(data.protocol.queries), 'learned': len(data.protocol.database),
           'encoded': len(data.protocol.database)}
-  seeds, progress = results['seeds'], _progress(config, data, results)
   try:
-    codes = [[_unpack(arrays, c, i, rows) for c in config.code_lengths] for i in range(len(seeds))]
+    codes = [[_unpack(arrays, c, i, rows) for c in config.code_lengths]
+             for i in range(len(results['seeds']))]
   except (LookupError, ValueError, TypeError):
     raise errors.InputError(f'codes.npz in {folder.path} lacks codes or is of an earlier version '
                             'of mah_jax: copy it again, or give the command of its run '
                             'again.') from None
-  scored = [score(config, data, of_seed, progress.get('code_updates')) for of_seed in codes]
-  return Outcome(codes, scored, seeds, results.get('timing', {}), progress)
+  return codes, results
 
 
 def _progress(config: config_lib.Config, data: datasets.Dataset,

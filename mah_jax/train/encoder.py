@@ -76,6 +76,11 @@ class Encoder:
           f'The devices have too little memory for all images, {size / MEGABYTE:.0f} MB: lower '
           '--resident_mb below that, so that they stream.') from error
 
+  def small_batch(self, rows: int) -> int:
+    """The size of batches for so many rows: a power of two for few, so that one takes no longer."""
+    power = 1 << max(0, rows - 1).bit_length()
+    return min(step_lib.round_up(power, self._devices.devices), self._batch_size)
+
   def _decode(self, images: images_lib.Encoded) -> np.ndarray:
     """The pixels of all images, [rows, side, side, ch] uint8."""
     batches = [batch.row[batch.valid > 0]
@@ -101,10 +106,10 @@ class Encoder:
         self._devices,
         lambda batches: stream.Stream(images, batches, on_bad=on_bad, **self._shape))
 
-  def outputs(self, variables: dict[str, Any], feed: step_lib.Feed,
-              rows: np.ndarray) -> Iterator[Any]:
+  def outputs(self, variables: dict[str, Any], feed: step_lib.Feed, rows: np.ndarray,
+              batch_size: int = 0) -> Iterator[Any]:
     """Outputs of the module for rows that `feed` brings, batch by batch, each [B, D]."""
-    batches = list(pipeline.batches(rows, self._batch_size))
+    batches = list(pipeline.batches(rows, batch_size or self._batch_size))
     for batch, images in zip(batches, feed(batch.row for batch in batches)):
       outputs = self._encode(variables, images)
       yield jax.tree.map(lambda u, valid=batch.valid: u[valid > 0], outputs)

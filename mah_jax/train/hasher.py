@@ -70,7 +70,8 @@ class Hasher(NamedTuple):
     or raises errors.InputError where on_bad is None.
     """
     feed = self.encoder.stream(images, on_bad=on_bad)
-    return map(self.finish, self.encoder.outputs(self.variables, feed, rows))
+    return map(self.finish, self.encoder.outputs(self.variables, feed, rows,
+                                                 self.encoder.small_batch(len(rows))))
 
   def __call__(self, images: np.ndarray | images_lib.Encoded,
                on_bad: Callable[[int, str], None] | None = None) -> Hashed:
@@ -93,6 +94,15 @@ def join(parts: Sequence[Hashed]) -> Hashed:
     database = tuple(map(np.concatenate, zip(*[part.database_codes for part in parts])))
   features = np.concatenate([part.features for part in parts])
   return Hashed(codes, database, outputs, features, first.weights)
+
+
+def select(hashed: Hashed, rows: np.ndarray) -> Hashed:
+  """Some of the images that were hashed."""
+  codes, outputs = (tuple(head[rows] for head in heads) for heads in (
+      hashed.codes, hashed.outputs))
+  database = codes if hashed.database_codes is hashed.codes else tuple(
+      head[rows] for head in hashed.database_codes)
+  return Hashed(codes, database, outputs, hashed.features[rows], hashed.weights)
 
 
 def of_network(config: config_lib.Config, devices: step_lib.Devices,

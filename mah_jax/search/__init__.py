@@ -1,0 +1,1 @@
+"""Search: the index, the database of a run, and what is built on them."""
