@@ -21,6 +21,7 @@ from mah_jax.search import searcher as searcher_lib
 SIDE = 128    # pixels of a tile on a contact sheet
 SHOWN = 20    # queries whose neighbours are printed, and are on a sheet
 WRITERS = ('.csv', '.jsonl')
+TITLES = {'hamming': 'distance', 'outputs': 'agreement'}  # what a ranking orders by
 
 Hits = Sequence[searcher_lib.Hit]
 
@@ -38,6 +39,7 @@ def _search(config: config_lib.Config):
                             'what is written.')
   folder, names = files_of(config.images)
   searcher = searcher_lib.Searcher(config)
+  searcher.index(config.code_length, config.database)  # which refuses what there is not
   bad = {}  # row: reason
   images = images_lib.Encoded(lambda row: (folder / names[row]).read_bytes(), names)
   hashed = searcher.hash(images, bad.__setitem__)
@@ -58,7 +60,8 @@ def _search(config: config_lib.Config):
     console.say(f'Written to {output}.')
   if config.sheet:
     sheet = storage.path(config.sheet)
-    storage.write(sheet, _sheet(searcher, folder, dict(list(hits.items())[:SHOWN])))
+    storage.write(sheet, _sheet(searcher, folder, dict(list(hits.items())[:SHOWN]),
+                                TITLES[config.ranking]))
     console.say(f'Written to {sheet}.')
 
 
@@ -76,8 +79,7 @@ def files_of(name: str) -> tuple[pathlib.Path, list[str]]:
 
 def _table(name: str, hits: Hits, ranking: str) -> str:
   """The neighbours of one image as lines."""
-  title = 'distance' if ranking == 'hamming' else 'agreement'
-  rows = [('rank', title, 'file', 'labels')]
+  rows = [('rank', TITLES[ranking], 'file', 'labels')]
   rows += [(str(i), _number(hit.distance), hit.name, ';'.join(hit.labels))
            for i, hit in enumerate(hits, 1)]
   widths = [max(len(row[i]) for row in rows) for i in range(2)]
@@ -106,15 +108,16 @@ def _json_lines(hits: dict[str, Hits]) -> str:
                  for name, of_query in hits.items())
 
 
-def _sheet(searcher: searcher_lib.Searcher, folder: pathlib.Path, hits: dict[str, Hits]) -> bytes:
+def _sheet(searcher: searcher_lib.Searcher, folder: pathlib.Path, hits: dict[str, Hits],
+           title: str) -> bytes:
   """A contact sheet: each query, framed, and its neighbours."""
   rows = []
   for name, of_query in hits.items():
     query = images_lib.decode((folder / name).read_bytes(), SIDE)
     rows.append([pictures.Tile(query, [pathlib.PurePath(name).name, 'query'], framed=True), *[
         pictures.Tile(_picture(searcher, hit.row), [
-            pathlib.PurePath(hit.name).name,
-            f'{_number(hit.distance)}  {";".join(hit.labels)}']) for hit in of_query]])
+            pathlib.PurePath(hit.name).name, ';'.join(hit.labels),
+            f'{title} {_number(hit.distance)}']) for hit in of_query]])
   return pictures.sheet(rows)
 
 

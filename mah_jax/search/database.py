@@ -182,12 +182,12 @@ def add(database: Database, folder: str, names: Sequence[str], labels: np.ndarra
 
 
 def codes_of_labels(codes: np.ndarray, labels: np.ndarray, new_labels: np.ndarray) -> np.ndarray:
-  """The codes that coordinate descent gives to rows of which only the labels are known, Eq. 12.
+  """The codes of rows of which only the labels are known.
 
-  The learned codes of database rows stand in the place of their outputs H: a new row wants
-  codes near those of rows that share a label with it and far from the others. The balanced
-  similarity {1, -r} is that of the database. Rows start from the commonest code of the rows
-  with the same labels, where there are any.
+  Coordinate descent gave rows with the same labels much the same code: a new row gets their
+  commonest. Where no row has its labels, it is solved for (Eq. 12), with the learned codes of
+  database rows in the place of their outputs H and the balanced similarity {1, -r} of these rows:
+  it wants a code near those of rows that share a label with it, and far from the others.
 
   Args:
     codes: learned codes of the database, [n, c] int8.
@@ -203,21 +203,15 @@ def codes_of_labels(codes: np.ndarray, labels: np.ndarray, new_labels: np.ndarra
   similar = sets.astype(np.int32) @ known.T > 0                                 # [g, m]
   among = known @ known.T > 0
   r = among.sum() / max(1, (~among).sum())
-  c = codes.shape[1]
-  pull = c * np.where(similar, 1.0, -r) @ h                                     # [g, c]
-  start = np.stack([_commonest(codes, (labels == one).all(axis=1), fallback)
-                    for one, fallback in zip(sets, np.where(pull >= 0, 1, -1))])
-  solved = discrete.descend(start.astype(np.int8), pull.astype(np.float32), h.T @ h,
-                            sweeps=SWEEPS)
-  return np.asarray(solved)[set_of.ravel()]
-
-
-def _commonest(codes: np.ndarray, rows: np.ndarray, fallback: np.ndarray) -> np.ndarray:
-  """The commonest code of some rows, told by a mask [n]; the fallback [c] where there is none."""
-  if not rows.any():
-    return fallback
-  words, counts = np.unique(codes[rows], axis=0, return_counts=True)
-  return words[counts.argmax()]
+  pull = codes.shape[1] * np.where(similar, 1.0, -r).astype(np.float32) @ h     # [g, c]
+  solved = np.array(discrete.descend(np.where(pull >= 0, 1, -1).astype(np.int8), pull, h.T @ h,
+                                     sweeps=SWEEPS))
+  for one, code in zip(sets, solved):
+    rows = (labels == one).all(axis=1)
+    if rows.any():
+      words, counts = np.unique(codes[rows], axis=0, return_counts=True)
+      code[:] = words[counts.argmax()]
+  return solved[set_of.ravel()]
 
 
 def _unpack(packed: np.ndarray, c: int) -> np.ndarray:
