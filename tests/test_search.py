@@ -190,7 +190,8 @@ def test_the_index_is_kept_and_made_anew_when_codes_change(copy, capsys):
   mah_jax.load(copy)
   assert file.stat().st_mtime_ns == before and 'Index' not in capsys.readouterr().out
   with np.load(copy / 'codes.npz') as arrays:
-    changed = {name: array ^ 0xF0 if name == 'learned_4' else array for name, array in arrays.items()}
+    changed = dict(arrays)
+  changed['learned_4'] ^= 0xF0
   np.savez(copy / 'codes.npz', **changed)
   anew = mah_jax.load(copy)
   assert 'Index of 1,697 rows' in capsys.readouterr().out

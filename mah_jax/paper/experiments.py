@@ -284,6 +284,9 @@ EXPERIMENTS: dict[str, Callable[[Study], list[Cell]]] = {
 
 
 def cells(study: Study, only: Sequence[str]) -> list[Cell]:
-  """The runs of some experiments, each once, all those of one seed before those of the next."""
-  wanted = dict.fromkeys(cell for name in only for cell in EXPERIMENTS[name](study))
-  return sorted(wanted, key=lambda cell: cell.seed)
+  """The runs of some experiments, each once; those that differ in their seeds follow each other."""
+  seeds = {}  # a run with seed 0 -> all its seeds, in the order of the experiments
+  for name in only:
+    for cell in EXPERIMENTS[name](study):
+      seeds.setdefault(cell._replace(seed=0), set()).add(cell)
+  return [cell for group in seeds.values() for cell in sorted(group)]
