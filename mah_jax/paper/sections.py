@@ -28,6 +28,7 @@ SUPERVISED = ('sdh', 'ksh', 'lfh', 'cosdish')
 DISCRETE, RELAXED = ('sdh', 'cosdish'), ('ksh', 'lfh')
 METRICS = {'map': 'MAP', 'precision': 'precision@5000'}
 BASELINES = ('lsh', 'itq', 'sdh', 'ksh', 'lfh', 'cosdish', 'dpsh', 'drsch', 'adsh', 'daph')
+STRONG = tuple(ROWS[name].title for name in experiments.STRUCTURES)  # curves that stand out
 # How many times as good as the best other deep method MAH is said to be at the fewest bits.
 GAINS = {'cifar10': 1.395, 'mirflickr': 1.139, 'nuswide': 1.043}
 CONVERGED = 0.95  # share of its last MAP at which a method counts as converged
@@ -157,7 +158,8 @@ def figure2(m: Material) -> page.Section:
       {f'{ROWS[name].title} at {c} bits': m.difference('mah2', name, c, dataset, 'precision')
        for name in BASELINES for c in m.study.lengths}) for dataset in m.study.datasets]
   return page.Section('Figure 2: precision@5000 over code length', [
-      page.Figure('figure2', figures.curves(panels, figures.Axes('bits', 'precision@5000')),
+      page.Figure('figure2', figures.curves(panels, figures.Axes('bits', 'precision@5000'),
+                                            STRONG),
                   'precision@5000 of the searched codes, ties averaged, with 95 % intervals. What '
                   'the paper calls so is MAP over the first 5,000, by its script; the CSV file has '
                   'both.'),
@@ -376,7 +378,7 @@ def figure7(m: Material) -> page.Section:
                           for name in experiments.TIMED if name != 'dpsh'})]
   return page.Section('Figure 7: training time and MAP over rounds', [
       page.Figure('figure7_map', figures.curves({f'{bits} bits': panels},
-                                                figures.Axes('round', 'MAP')),
+                                                figures.Axes('round', 'MAP'), STRONG),
                   f'MAP of the searched codes at {bits} bits after each round, mean of '
                   f'{m.study.figure_seeds} seeds.'),
       page.Figure('figure7_time', figures.bars({'seconds per epoch': seconds},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from mah_jax import errors
 
 PANEL = 4.4, 3.4  # inches, of one panel
 MARKS = 'osv^DPX*<>h'
+LINES = '-', '--', ':'  # the next once all colours are used
+COLOURS = 10            # of Matplotlib's cycle
 
 
 class Curve(NamedTuple):
@@ -35,16 +38,21 @@ class Axes(NamedTuple):
   y: str
 
 
-def curves(panels: Mapping[str, Mapping[str, Curve]], axes: Axes) -> str:
-  """Panels by title, each with curves by name; a name has one colour in all of them."""
+def curves(panels: Mapping[str, Mapping[str, Curve]], axes: Axes,
+           strong: Collection[str] = ()) -> str:
+  """Panels by title, each with curves by name; a name has one colour in all of them.
+
+  The curves whose names are in `strong` are drawn thick, above the others.
+  """
   figure, places = _panels(len(panels), legend=True)
   names = list(dict.fromkeys(name for curves in panels.values() for name in curves))
   for place, (title, curves_of_panel) in zip(places, panels.items()):
     for name, curve in curves_of_panel.items():
       number = names.index(name)
-      place.errorbar(curve.x, curve.y, curve.error, label=name, color=_colour(number, len(names)),
-                     marker=MARKS[number % len(MARKS)], markersize=4, linewidth=1.2, capsize=2,
-                     linestyle='-' if number < len(names) / 2 else '--')
+      width, size, height = (2.8, 7, 3) if name in strong else (1.2, 4, 2)
+      place.errorbar(curve.x, curve.y, curve.error, label=name, color=f'C{number % COLOURS}',
+                     marker=MARKS[number % len(MARKS)], markersize=size, linewidth=width,
+                     zorder=height, capsize=2, linestyle=LINES[number // COLOURS % len(LINES)])
     x = sorted({x for curve in curves_of_panel.values() for x in curve.x})
     if len(x) <= 8:
       place.set_xticks(x, [f'{value:g}' for value in x])
@@ -116,11 +124,6 @@ def _panels(count: int, legend: bool = False):
   for place in places[count:]:
     place.set_axis_off()
   return figure, places[:count]
-
-
-def _colour(number: int, count: int):
-  import matplotlib
-  return matplotlib.colormaps['tab10' if count <= 10 else 'tab20'](number)
 
 
 def _svg(figure) -> str:
