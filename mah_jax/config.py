@@ -32,7 +32,8 @@ class Config:
   mode: str = option(
       'train', 'train: fit, evaluate, write the run folder. evaluate: evaluate the newest '
       'checkpoint or, without one, the codes that were kept. encode: turn --images into codes by '
-      'a checkpoint.', choices=('train', 'evaluate', 'encode'), may_change=ALWAYS, group=RUN)
+      'what the run has learned.', choices=('train', 'evaluate', 'encode'), may_change=ALWAYS,
+      group=RUN)
   method: str = option(
       methods.DEFAULT, 'Hashing method: some train a network; the others fit the features of one '
       '(--backbone and --pretrained) or, without --pretrained, pixels.',
@@ -204,8 +205,6 @@ class Config:
     if self.num_seeds > 1 and spec.trains_network:
       raise errors.UsageError(f'--num_seeds averages methods that fit in seconds; train '
                               f'{self.method} once for each --seed, with a --workdir of its own.')
-    if self.mode == 'encode' and not spec.trains_network:
-      raise errors.UsageError(f'--mode=encode needs a network: --method={self.method} has none.')
     spec.check(self.options, lengths)
 
   def _check_without_effect(self):
