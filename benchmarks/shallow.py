@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from mah_jax import methods
-from mah_jax.methods import scaling
+from mah_jax.train import shallow
 
 WIDTH = 2048
 CLASSES = 10
@@ -38,9 +38,9 @@ def measure(name: str, rows: int, c: int) -> dict[str, float]:
   before = _peak()
   for seed in (0, 1):
     began = time.monotonic()
-    state = jax.block_until_ready(method.fit(features, labels, c, jax.random.key(seed)))
+    state = jax.block_until_ready(method.fit(features, labels, c, jax.random.key(seed))).state
     fitted = time.monotonic()
-    scaling.by_blocks(lambda rows, state=state: method.encode(state, rows), features)
+    shallow.encode(method, state, features)
   return {'fit': fitted - began, 'encode': time.monotonic() - fitted, 'before': before,
           'peak': _peak()}
 

@@ -36,9 +36,10 @@ class Config:
   mode: str = option(
       'train', 'train: fit, evaluate, write the run folder. evaluate: evaluate the newest '
       'checkpoint or, without one, the codes that were kept. encode: turn --images into codes by '
-      'a checkpoint. search: find the neighbours of --images in the database. index: add --images '
-      'to the database. serve: show a page to search by. export: write the database for other '
-      'programs.', choices=('train', 'evaluate', 'encode', 'search', 'index', 'serve', 'export'),
+      'what the run has learned. search: find the neighbours of --images in the database. index: '
+      'add --images to the database. serve: show a page to search by. export: write the database '
+      'for other programs.',
+      choices=('train', 'evaluate', 'encode', 'search', 'index', 'serve', 'export'),
       may_change=ALWAYS, group=RUN)
   method: str = option(
       methods.DEFAULT, 'Hashing method: some train a network; the others fit the features of one '
@@ -249,8 +250,6 @@ class Config:
     if self.num_seeds > 1 and spec.trains_network:
       raise errors.UsageError(f'--num_seeds averages methods that fit in seconds; train '
                               f'{self.method} once for each --seed, with a --workdir of its own.')
-    if self.mode == 'encode' and not spec.trains_network:
-      raise errors.UsageError(f'--mode=encode needs a network: --method={self.method} has none.')
     spec.check(self.options, lengths)
 
   def _check_without_effect(self):

@@ -65,6 +65,18 @@ def write_npy(target: pathlib.Path, array: np.ndarray):
   write(target, buffer.getvalue())
 
 
+def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:
+  """The arrays of a .npz file by name; raises OSError or ValueError where there are none."""
+  try:
+    with np.load(source) as file:
+      return dict(file)
+  except OSError:
+    raise
+  # Damaged files make NumPy, zipfile and zlib raise almost anything.
+  except Exception as error:
+    raise ValueError(str(error)) from error
+
+
 @contextlib.contextmanager
 def lock(folder: pathlib.Path, *, shared: bool = False,
          on_busy: Callable[[], None]) -> Iterator[None]:

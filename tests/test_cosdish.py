@@ -13,6 +13,7 @@ from mah_jax import similarity
 from mah_jax.evaluation import metrics
 from mah_jax.methods import cosdish
 from mah_jax.methods import scaling
+from mah_jax.train import shallow
 
 
 def _programme(seed, m):
@@ -246,15 +247,15 @@ def test_the_hash_function_is_a_ridge_regression(monkeypatch, ridge, block):
   features, labels = _classes(1)
   queries, _ = _classes(2, n=150)
   method = cosdish.make(cosdish.Options(), iterations=2, ridge=ridge)
-  state = method.fit(features, labels, 6, jax.random.key(0))
+  state, learned = method.fit(features, labels, 6, jax.random.key(0))
   train = features.astype(float)
-  x, codes = _standardised(train, train), np.asarray(state.codes, float)
+  x, codes = _standardised(train, train), np.asarray(learned, float)
   # Ridge as least squares with a row of sqrt(ridge) per feature.
   stacked = np.concatenate([x, np.sqrt(ridge) * np.eye(20)])
   expected = np.linalg.lstsq(stacked, np.concatenate([codes, np.zeros((20, 6))]))[0]
   np.testing.assert_allclose(state.projection, expected, atol=1e-5)
   outputs = _standardised(train, queries) @ expected
-  encoded = method.encode(state, queries)
+  encoded = shallow.encode(method, state, queries)[0]
   assert encoded.dtype == np.int8 and np.abs(outputs).min() > 1e-5
   np.testing.assert_array_equal(encoded, np.where(outputs >= 0, 1, -1))
 
@@ -264,11 +265,11 @@ def test_points_never_seen_find_their_class():
   features, labels = _classes(1)
   queries, query_labels = _classes(2, n=100)
   for seed in range(3):
-    state = method.fit(features, labels, 8, jax.random.key(seed))
-    learned = np.asarray(method.learned(state))
+    state, learned = method.fit(features, labels, 8, jax.random.key(seed))
+    learned = np.asarray(learned)
     assert learned.shape == (600, 8) and learned.dtype == np.int8
     scores.append(metrics.evaluate(
-        np.asarray(method.encode(state, queries)), learned, query_labels, labels)['map'])
+        shallow.encode(method, state, queries)[0], learned, query_labels, labels)['map'])
   assert min(scores) > 0.6  # half-way from chance, as there are five classes, to perfect
 
 

@@ -11,6 +11,7 @@ from mah_jax import errors
 from mah_jax.methods import base
 from mah_jax.methods import itq
 from mah_jax.methods import scaling
+from mah_jax.train import shallow
 
 
 def _data(n=60, size=6, seed=0):
@@ -22,7 +23,7 @@ def _data(n=60, size=6, seed=0):
 
 def _fit(x, c, key=0, **numbers):
   method = itq.make(base.NoOptions(), **numbers)
-  return method, method.fit(x, None, c, jax.random.key(key))
+  return method, method.fit(x, None, c, jax.random.key(key)).state
 
 
 def _error(projected, rotation):
@@ -35,7 +36,8 @@ def test_principal_directions_equal_the_svd(monkeypatch):
   x = _data()
   _, state = _fit(x, 3)
   _, _, right = np.linalg.svd(x - x.mean(axis=0, dtype=np.float64))
-  alignment = np.abs(right[:3] @ np.asarray(state.projection))  # up to sign, in this order
+  axes = np.asarray(state.principal.projection)
+  alignment = np.abs(right[:3] @ axes)  # up to sign, in this order
   np.testing.assert_allclose(alignment, np.eye(3), atol=1e-4)
 
 
@@ -88,9 +90,10 @@ def test_the_start_is_a_random_rotation():
 def test_bits_equal_the_formula_with_the_training_mean():
   x, queries = _data(), _data(seed=1) + 1
   method, state = _fit(x, 4)
-  codes = method.encode(state, queries)
+  codes = shallow.encode(method, state, queries)[0]
   assert codes.dtype == np.int8
-  w = np.asarray(state.projection, np.float64) @ np.asarray(state.rotation, np.float64)
+  w = (np.asarray(state.principal.projection, np.float64)
+       @ np.asarray(state.rotation, np.float64))
   expected = (queries - x.astype(np.float64).mean(axis=0)) @ w >= 0
   np.testing.assert_array_equal(codes, np.where(expected, 1, -1))
 
@@ -102,7 +105,7 @@ def test_corners_of_a_turned_square_get_their_own_codes(key):
   plane = np.linalg.qr(rng.normal(size=(7, 2)))[0].T  # any two directions at right angles
   x = (corners @ plane + 5 + 0.01 * rng.normal(size=(100, 7))).astype(np.float32)
   method, state = _fit(x, 2, key)
-  codes = np.asarray(method.encode(state, x))
+  codes = shallow.encode(method, state, x)[0]
   assert len({tuple(code) for code in codes[::25]}) == 4
   np.testing.assert_array_equal(codes, np.repeat(codes[::25], 25, axis=0))
 
@@ -113,5 +116,5 @@ def test_more_bits_than_features_are_refused():
 
 
 def test_there_are_no_learned_codes():
-  method, state = _fit(_data(), 4)
-  assert method.learned(state) is None
+  method = itq.make(base.NoOptions())
+  assert method.fit(_data(), None, 4, jax.random.key(0)).codes is None

@@ -11,6 +11,7 @@ from mah_jax import similarity
 from mah_jax.evaluation import metrics
 from mah_jax.methods import lfh
 from mah_jax.methods import linear
+from mah_jax.train import shallow
 
 
 @pytest.fixture
@@ -147,16 +148,16 @@ def test_starts_from_principal_scores_and_regresses_them():
   """Without iterations all of fit and encode can be written down."""
   x, labels = _features()
   c, method = 3, lfh.make(lfh.Options(), iterations=0, lambda_=0.5)
-  state = method.fit(x, labels, c, jax.random.key(0))
+  state, learned = method.fit(x, labels, c, jax.random.key(0))
   z = _standard(x, x)
   scores = z @ np.linalg.svd(z)[2][:c].T
-  flips = np.sign(np.mean(np.asarray(method.learned(state)) * np.sign(scores), axis=0))
-  np.testing.assert_array_equal(method.learned(state), np.where(scores * flips >= 0, 1, -1))
+  flips = np.sign(np.mean(np.asarray(learned) * np.sign(scores), axis=0))
+  np.testing.assert_array_equal(learned, np.where(scores * flips >= 0, 1, -1))
   w = np.asarray(state.projection, np.float64)
   slope = z.T @ (z @ w - scores * flips) + 0.5 * len(x) / x.shape[1] * w
   np.testing.assert_allclose(slope, 0, atol=1e-2)
   queries, _ = _features(n=50, seed=1)
-  np.testing.assert_array_equal(method.encode(state, queries),
+  np.testing.assert_array_equal(shallow.encode(method, state, queries)[0],
                                 np.where(_standard(queries, x) @ w >= 0, 1, -1))
 
 
@@ -189,14 +190,14 @@ def test_digits():
   rows = np.random.default_rng(0).permutation(len(x))
   queries, database = rows[:100], rows[100:]
   method = lfh.make(lfh.Options(columns=64))
-  state = method.fit(x[database], labels[database], 8, jax.random.key(0))
+  state, learned = method.fit(x[database], labels[database], 8, jax.random.key(0))
 
   def score(codes, database_codes, rows):
     return metrics.evaluate(np.asarray(codes), np.asarray(database_codes), labels[rows],
                             labels[database])['map']
 
-  encoded, learned = method.encode(state, x[queries]), method.learned(state)
+  encoded, _ = shallow.encode(method, state, x[queries])
   assert learned.dtype == encoded.dtype == np.int8
   assert score(learned[:200], learned, database[:200]) > 0.8
   assert score(encoded, learned, queries) > 0.6
-  assert score(encoded, method.encode(state, x[database]), queries) > 0.45
+  assert score(encoded, shallow.encode(method, state, x[database])[0], queries) > 0.45

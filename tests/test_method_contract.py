@@ -1,5 +1,6 @@
 """The contract that every method keeps, on toy data; each method has a case."""
 
+import contextlib
 import functools
 import json
 
@@ -19,7 +20,12 @@ from mah_jax.methods import base
 from mah_jax.models import heads
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
+from mah_jax.train import features
+from mah_jax.train import hasher
+from mah_jax.train import model
 from mah_jax.train import shallow
+from mah_jax.train import step
+from mah_jax.train import trainer
 
 # Flags of each method, and the least MAP that its longest codes reach on five classes. A random
 # order has 0.21, codes of an untrained network 0.29 to 0.59, five classes of which two share a
@@ -67,28 +73,67 @@ def _fit(name, labels=None, rows=slice(None), seed=0):
   data = toy.dataset()
   x = data.images.reshape(len(data.images), -1) / np.float32(255)
   config = toy.settings(method=name, **CASES[name][0])
-  codes, seconds = shallow.fit(config, x[data.protocol.queries], x[rows],
-                               (data.labels if labels is None else labels)[rows], seed)
-  assert seconds > 0
-  return codes
+  fit = shallow.fit(config, x[data.protocol.queries], x[rows],
+                    (data.labels if labels is None else labels)[rows], seed)
+  assert fit.seconds > 0
+  for c, of_length in zip(config.code_lengths, fit.codes, strict=True):
+    assert of_length.outputs.shape == (len(data.protocol.queries), c)
+    assert of_length.outputs.dtype == np.float32
+    np.testing.assert_array_equal(of_length.queries, np.where(of_length.outputs >= 0, 1, -1))
+  return fit
 
 
 def test_every_method_has_a_case():
   assert CASES.keys() == methods.METHODS.keys()
 
 
-@functools.cache
-def _fitted(name, seed=0):
-  """Codes of the toy data by a method, as a run makes them."""
+def _learn(name, seed=0):
+  """Codes of the toy data by a method, as a run makes them, and what was learned.
+
+  That is the states of a shallow method, or the Trainer of a deep one and its last pause.
+  """
   if name in SHALLOW:
-    return _fit(name, rows=toy.dataset().protocol.database, seed=seed)
+    fit = _fit(name, rows=toy.dataset().protocol.database, seed=seed)
+    return fit.codes, fit.states
   made = _make(name, num_rounds=10, seed=seed)
-  return made.codes(toy.fit(made)[-1].state)
+  pause = toy.fit(made)[-1]
+  return made.codes(pause.state), (made, pause)
+
+
+_learned = functools.cache(_learn)
+
+
+def _hasher(name, folder):
+  """What a method has learned, written to a folder and read back without the dataset."""
+  devices = step.Devices(step.pick_devices(1), toy.FLAGS['batch_size'])
+  if name in SHALLOW:
+    config = toy.settings(method=name, **CASES[name][0])
+    extractor = features.make_extractor(config, 8, 1, devices)
+    model.write(folder / 'model.npz', model.make(config, _learned(name)[1], extractor))
+    return hasher.of_features(config, devices, model.read(folder / 'model.npz', config))
+  made, pause = _learned(name)[1]
+  with contextlib.closing(checkpoint.Checkpoints(folder, max_to_keep=2)) as saved:
+    trainer.save(saved, made, pause, seconds=0.0)
+  with contextlib.closing(checkpoint.Checkpoints(folder)) as saved:
+    return hasher.of_network(made.config, devices, saved, int(pause.state.step))
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_every_method_encodes_images_without_its_dataset(name, tmp_path):
+  data, (codes, _) = toy.dataset(), _learned(name)
+  split, made = data.protocol, _hasher(name, tmp_path)
+  queries, database = (made(data.images[rows]) for rows in (split.queries, split.database))
+  for c, own in enumerate(codes):
+    np.testing.assert_array_equal(queries.codes[c], own.queries)
+    np.testing.assert_array_equal(database.database_codes[c], own.encoded)
+    assert queries.outputs[c].shape == own.queries.shape
+    assert (queries.weights is None) == (own.weights is None)
+  assert len(queries.codes) == len(codes) and len(queries.features) == len(split.queries)
 
 
 @pytest.mark.parametrize('name', CASES)
 def test_codes_are_codes_and_find_their_class(name):
-  data, codes = toy.dataset(), _fitted(name)
+  data, (codes, _) = toy.dataset(), _learned(name)
   split = data.protocol
   assert [own.queries.shape[1] for own in codes] == list(
       CASES[name][0].get('code_lengths', toy.FLAGS['code_lengths']))
@@ -104,7 +149,7 @@ def test_codes_are_codes_and_find_their_class(name):
 
 @pytest.mark.parametrize('name', SHALLOW)
 def test_a_seed_decides_everything(name):
-  one, other, same = _fitted(name), _fitted(name, seed=1), _fitted.__wrapped__(name)
+  one, other, same = (codes for codes, _ in (_learned(name), _learn(name, seed=1), _learn(name)))
   for own, again in zip(one, same):
     np.testing.assert_array_equal(own.queries, again.queries)
     np.testing.assert_array_equal(own.database, again.database)
@@ -119,10 +164,11 @@ def test_points_are_encoded_one_by_one_as_all_at_once(name):
   x = data.images.reshape(len(data.images), -1) / np.float32(255)
   config = toy.settings(method=name, **CASES[name][0])
   method = config.spec.make(config.options)
-  state = method.fit(x[:300], data.labels[:300], 8, jax.random.key(0))
-  together = shallow.encode(method, state, x[300:])
-  alone = np.concatenate([method.encode(state, x[i:i + 1]) for i in range(300, 320)])
-  np.testing.assert_array_equal(alone, together[:20])
+  state = method.fit(x[:300], data.labels[:300], 8, jax.random.key(0)).state
+  together, outputs = shallow.encode(method, state, x[300:])
+  alone = np.concatenate([method.project(state, x[i:i + 1]) for i in range(300, 320)])
+  np.testing.assert_allclose(alone, outputs[:20], rtol=1e-3, atol=1e-4 * np.abs(outputs).max())
+  np.testing.assert_array_equal(np.where(alone >= 0, 1, -1), together[:20])
 
 
 @pytest.mark.parametrize('name', CASES)
@@ -131,7 +177,7 @@ def test_rows_with_several_labels_or_none_are_no_obstacle(name):
   labels[::7, 0] = 1
   labels[5::40] = 0
   if name in SHALLOW:
-    assert set(np.unique(_fit(name, labels)[-1].encoded)) == {-1, 1}
+    assert set(np.unique(_fit(name, labels).codes[-1].encoded)) == {-1, 1}
   else:
     made = _make(name, labels=labels)
     pause = toy.fit(made)[-1]
@@ -213,7 +259,6 @@ def test_a_shallow_run_averages_seeds_and_writes_its_folder(tmp_path, capsys):
 
 @pytest.mark.parametrize('flags, words', [
     (['--method=mah', '--num_seeds=2'], '--num_seeds'),
-    (['--method=itq', '--mode=encode', '--images=x'], '--mode=encode'),
     (['--method=itq', '--code_lengths=65', '--dataset=digits'], '65 bits'),
     (['--method=ksh', '--anchors=0'], '--anchors=0'),
     (['--method=adsh', '--code_lengths=4,8'], 'one of --code_lengths=4,8'),

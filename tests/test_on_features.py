@@ -170,16 +170,24 @@ def test_photographs_go_through_a_backbone_whose_weights_must_stay(photos, tmp_p
          '--mirror', f'--workdir={workdir}']
   assert main.main(run) == 0  # which takes the backbone of the source
   assert json.loads((workdir / 'config.json').read_text())['flags']['backbone'] == 'compact'
-  encode = ['--mode=encode', f'--images={photos}', f'--workdir={workdir}', f'--output={codes}',
-            '--num_devices=1']
-  assert main.main(encode) == 0
-  names = json.loads((workdir / 'codes' / 'names.json').read_text())
-  files = (codes / 'files.txt').read_text().splitlines()
-  packed = np.load(codes / 'codes_4.npy')
-  expected = np.packbits(np.load(workdir / 'codes' / 'queries_4.npy') > 0, axis=1)
-  np.testing.assert_array_equal(packed[[files.index(name) for name in names['queries']]], expected)
+  fitted = tmp_path / 'fitted'
+  assert main.main([*common[:5], *network[1:4], '--method=itq', f'--pretrained={source}',
+                    '--mirror', f'--workdir={fitted}']) == 0
+  encode, encode_fitted = (['--mode=encode', f'--images={photos}', f'--workdir={folder}',
+                            f'--output={codes / folder.name}', '--num_devices=1']
+                           for folder in (workdir, fitted))
+  for folder, arguments in ((workdir, encode), (fitted, encode_fitted)):
+    assert main.main(arguments) == 0
+    names = json.loads((folder / 'codes' / 'names.json').read_text())
+    files = (codes / folder.name / 'files.txt').read_text().splitlines()
+    packed = np.load(codes / folder.name / 'codes_4.npy')
+    for side in ('queries', 'database') if folder == fitted else ('queries',):
+      expected = np.packbits(np.load(folder / 'codes' / f'{side}_4.npy') > 0, axis=1)
+      rows = [files.index(name) for name in names[side]]
+      np.testing.assert_array_equal(packed[rows], expected)
   assert main.main([*common, *network, '--num_rounds=3', f'--workdir={source}']) == 0  # others now
-  for mode in (encode, ['--mode=evaluate', f'--workdir={workdir}', '--num_devices=1'], run):
+  for mode in (encode, ['--mode=evaluate', f'--workdir={workdir}', '--num_devices=1'], run,
+               encode_fitted):
     capsys.readouterr()
     assert main.main(mode) == 1
     assert 'restore them' in capsys.readouterr().err

@@ -10,6 +10,7 @@ from mah_jax import errors
 from mah_jax.methods import kernel
 from mah_jax.methods import scaling
 from mah_jax.methods import sdh
+from mah_jax.train import shallow
 
 
 def _data(n=60, size=8, num_labels=4, multi=False, seed=0):
@@ -126,7 +127,7 @@ def test_the_whole_fit_equals_its_formulas(multi):
   key, c = jax.random.key(3), 6
   method = sdh.make(sdh.Options(anchors=20, sigma=0.5), nu=1e-2, lambda_w=2.0, lambda_f=0.1,
                     iterations=3, sweeps=4)
-  state = method.fit(x, labels, c, key)
+  state, learned = method.fit(x, labels, c, key)
 
   points = np.asarray(state.anchors.points, np.float64)
   phi, y = _slow_phi(x, points, 0.5), labels.astype(np.float64)
@@ -137,11 +138,11 @@ def test_the_whole_fit_equals_its_formulas(multi):
     b = _slow_update(b, 1e-2 * phi @ p + y @ w.T, w, 4)
     w, p = _slow_ridge(b, y, 2.0), _slow_ridge(phi, b, 0.1)
 
-  assert method.learned(state).dtype == method.encode(state, x).dtype == np.int8
-  np.testing.assert_array_equal(method.learned(state), b)
+  assert learned.dtype == np.int8
+  np.testing.assert_array_equal(learned, b)
   np.testing.assert_allclose(state.projection, p, rtol=1e-3, atol=1e-3)
   for rows in (x, queries):
-    np.testing.assert_array_equal(method.encode(state, rows),
+    np.testing.assert_array_equal(shallow.encode(method, state, rows)[0],
                                   np.where(_slow_phi(rows, points, 0.5) @ p >= 0, 1, -1))
 
 
@@ -149,12 +150,12 @@ def test_classes_have_codes_of_their_own_that_queries_find():
   x, labels = _data(n=200)
   queries, query_labels = _data(n=50, seed=1)
   method = sdh.make(sdh.Options(anchors=40))
-  state = method.fit(x, labels, 8, jax.random.key(0))
-  learned = [tuple(code) for code in method.learned(state).tolist()]
+  state, learned = method.fit(x, labels, 8, jax.random.key(0))
+  learned = [tuple(code) for code in learned.tolist()]
   book = dict(zip(learned, labels.argmax(axis=1)))  # a few codes for all rows
   assert len(book) <= 6
   assert [book[code] for code in learned] == labels.argmax(axis=1).tolist()
-  classes = [book.get(tuple(code)) for code in method.encode(state, queries).tolist()]
+  classes = [book.get(tuple(code)) for code in shallow.encode(method, state, queries)[0].tolist()]
   assert np.mean(classes == query_labels.argmax(axis=1)) > 0.95
 
 
@@ -177,7 +178,7 @@ def test_the_alternation_ends_when_the_function_gives_the_codes(monkeypatch):
 
 def test_sigma_zero_is_the_mean_distance_to_the_nearest_anchor():
   x, labels = _data()
-  state, default = (sdh.make(options, iterations=0).fit(x, labels, 4, jax.random.key(0))
+  state, default = (sdh.make(options, iterations=0).fit(x, labels, 4, jax.random.key(0)).state
                     for options in (sdh.Options(anchors=10, sigma=0), sdh.Options(anchors=10)))
   points = np.asarray(state.anchors.points)
   unit = np.asarray(scaling.unit_rows(x))

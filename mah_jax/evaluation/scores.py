@@ -24,11 +24,13 @@ class Codes(NamedTuple):
   learned: codes of the database that the method holds, [n, c]; None where it holds none.
   encoded: codes of the database by the hash function, [n, c]; None where nobody asked for them.
   weights: weights of the bits in a weighted ranking, [c]; None where the method has none.
+  outputs: the queries' real outputs, [q, c] float32; None where nobody kept them.
   """
   queries: np.ndarray
   learned: np.ndarray | None
   encoded: np.ndarray | None
   weights: np.ndarray | None = None
+  outputs: np.ndarray | None = None
 
   @property
   def database(self) -> np.ndarray:

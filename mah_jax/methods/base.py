@@ -52,18 +52,28 @@ class Task(NamedTuple):
   seed: int
 
 
+class Fitted(NamedTuple):
+  """What a shallow method finds for one code length.
+
+  state: the hash function.
+  codes: the codes that the method solved for, of the rows it was given, [n, c] int8; None where
+    it finds a hash function only.
+  """
+  state: Any
+  codes: jax.Array | None = None
+
+
 class ShallowMethod(NamedTuple):
   """A method on fixed features, one code length c at a time; train/shallow.py does the rest.
 
-  fit: (features [n, D] float32, labels [n, L] 0/1, c, key) -> a NamedTuple of arrays, the state.
-  encode: (state, features [b, D]) -> codes of points never seen, [b, c] int8; b is a block of
-    rows, small enough for the device.
-  learned: (state) -> the codes that `fit` solved for, of the rows it was given, [n, c] int8, or
-    None where it finds a hash function only.
+  fit: (features [n, D] float32, labels [n, L] 0/1, c, key) -> Fitted.
+  project: (state, features [b, D]) -> the values whose signs are codes, of points never seen,
+    [b, c] float32; b is a block of rows, small enough for the device.
+  state: the class of states, a NamedTuple of arrays or of other such classes.
   """
-  fit: Callable[..., Any]
-  encode: Callable[[Any, jax.Array], jax.Array]
-  learned: Callable[[Any], jax.Array | None] = lambda state: None
+  fit: Callable[..., Fitted]
+  project: Callable[[Any, jax.Array], jax.Array]
+  state: type
 
 
 class Seen(NamedTuple):

@@ -37,9 +37,9 @@ def make(options: Options, *, iterations: int = 10, alternations: int = 3,
                   iterations=iterations, alternations=alternations)
     scale = scaling.standardize(features)
     projection = linear.regress(scale, features, codes, ridge, linear.gram(scale, features))
-    return linear.State(scale, projection, jnp.asarray(codes))
+    return base.Fitted(linear.State(scale, projection), jnp.asarray(codes))
 
-  return base.ShallowMethod(fit, linear.encode, linear.learned)
+  return base.ShallowMethod(fit, linear.project, linear.State)
 
 
 def learn(labels: np.ndarray, c: int, key: jax.Array, *, columns: int, iterations: int,

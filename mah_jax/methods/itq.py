@@ -21,12 +21,11 @@ from mah_jax.methods import scaling
 class State(NamedTuple):
   """The hash function: principal components of a row and their rotation.
 
-  scale: the centring of features, by the mean of the training rows.
-  projection: the first c principal axes of the training rows, [D, c].
+  principal: the centring of features, by the mean of the training rows, and the first c principal
+    axes of these rows.
   rotation: R, orthogonal, [c, c].
   """
-  scale: scaling.Scaling
-  projection: jax.Array
+  principal: linear.State
   rotation: jax.Array
 
 
@@ -48,10 +47,11 @@ def make(options: base.NoOptions, *, iterations: int = 50) -> base.ShallowMethod
     scale = scaling.center(features)
     axes = linear.principal_axes(linear.gram(scale, features), c)
     start = jnp.linalg.svd(jax.random.normal(key, (c, c)))[0]
-    projected = scaling.by_blocks(lambda rows: linear.project(scale, rows, axes), features)
-    return State(scale, axes, rotate(projected, start, iterations))
+    principal = linear.State(scale, axes)
+    projected = scaling.by_blocks(lambda rows: linear.project(principal, rows), features)
+    return base.Fitted(State(principal, rotate(projected, start, iterations)))
 
-  return base.ShallowMethod(fit, encode)
+  return base.ShallowMethod(fit, project, State)
 
 
 @jax.jit
@@ -80,10 +80,9 @@ def procrustes(source: jax.Array, target: jax.Array) -> jax.Array:
 
 
 @jax.jit
-def encode(state: State, rows: jax.Array) -> jax.Array:
-  """Codes of rows, [b, D] -> [b, c] int8."""
-  projected = linear.project(state.scale, rows, state.projection)
-  return discrete.to_codes(linear.product(projected, state.rotation))
+def project(state: State, rows: jax.Array) -> jax.Array:
+  """The rotated principal components of rows, [b, D] -> [b, c]."""
+  return linear.product(linear.project(state.principal, rows), state.rotation)
 
 
 SPEC = base.Spec(make, trains_network=False)

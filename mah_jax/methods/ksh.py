@@ -72,16 +72,16 @@ def make(options: Options) -> base.ShallowMethod:
     mean = kernel.mean(anchors, features)
     rows = np.sort(jax.random.permutation(row_key, known)[:options.labelled])  # [l]
     k = kernel.apply(anchors, features[rows]) - mean
-    return State(anchors, mean, learn(k, similarity.group_rows(labels[rows]), c))
+    return base.Fitted(State(anchors, mean, learn(k, similarity.group_rows(labels[rows]), c)))
 
-  return base.ShallowMethod(fit, encode)
+  return base.ShallowMethod(fit, project, State)
 
 
 @jax.jit
-def encode(state: State, rows: jax.Array) -> jax.Array:
-  """Codes of rows, [b, D] -> [b, c] int8."""
+def project(state: State, rows: jax.Array) -> jax.Array:
+  """The centred kernel of rows by the weights of the anchors, [b, D] -> [b, c]."""
   k = kernel.rbf(state.anchors, rows) - state.mean  # [b, a]
-  return discrete.to_codes(linear.product(k, state.vectors))
+  return linear.product(k, state.vectors)
 
 
 def learn(k: jax.Array, groups: similarity.Groups, c: int) -> jax.Array:

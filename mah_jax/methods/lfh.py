@@ -35,14 +35,14 @@ def make(options: Options, *, iterations: int = 50, beta: float = 30.0,
     groups = similarity.group_rows(labels)
     scale = scaling.standardize(features)
     gram = linear.gram(scale, features)
-    axes = linear.principal_axes(gram, c)
-    start = scaling.by_blocks(lambda rows: linear.project(scale, rows, axes), features)
+    principal = linear.State(scale, linear.principal_axes(gram, c))
+    start = scaling.by_blocks(lambda rows: linear.project(principal, rows), features)
     latent = learn(start, groups.of_row, groups.sets, beta / c, key,
                    iterations=iterations, columns=columns)
     projection = linear.regress(scale, features, latent, lambda_ * n / size, gram)
-    return linear.State(scale, projection, discrete.to_codes(latent))
+    return base.Fitted(linear.State(scale, projection), discrete.to_codes(latent))
 
-  return base.ShallowMethod(fit, linear.encode, linear.learned)
+  return base.ShallowMethod(fit, linear.project, linear.State)
 
 
 @functools.partial(jax.jit, static_argnames=('iterations', 'columns'))

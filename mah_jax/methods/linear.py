@@ -1,4 +1,4 @@
-"""Linear hash functions: principal axes and ridge regression of scaled rows, and their codes."""
+"""Linear hash functions: principal axes and ridge regression of scaled rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mah_jax import discrete
 from mah_jax import errors
 from mah_jax import options as options_lib
 from mah_jax.methods import scaling
@@ -38,16 +37,13 @@ class ColumnOptions:
 
 
 class State(NamedTuple):
-  """The state of a method with a linear hash function.
+  """A linear hash function.
 
   scale: the scaling of features, by the statistics of the training rows.
   projection: W, from scaled features to bits before the sign, [D, c].
-  codes: the codes of the training rows that the method solved for, [n, c] int8; None where it
-    solves for none.
   """
   scale: scaling.Scaling
   projection: jax.Array
-  codes: jax.Array | None = None
 
 
 def gram(scale: scaling.Scaling, features: np.ndarray) -> np.ndarray:
@@ -85,20 +81,9 @@ def regress(scale: scaling.Scaling, features: np.ndarray, targets: np.ndarray, w
 
 
 @jax.jit
-def project(scale: scaling.Scaling, rows: jax.Array, projection: jax.Array) -> jax.Array:
-  """XW of scaled rows X, [b, D], [D, c] -> [b, c]."""
-  return product(scaling.apply(scale, rows), projection)
-
-
-@jax.jit
-def encode(state: State, rows: jax.Array) -> jax.Array:
-  """Codes of rows by the hash function, [b, D] -> [b, c] int8."""
-  return discrete.to_codes(project(state.scale, rows, state.projection))
-
-
-def learned(state: State) -> jax.Array | None:
-  """The codes that the method solved for, [n, c] int8, or None."""
-  return state.codes
+def project(state: State, rows: jax.Array) -> jax.Array:
+  """XW of scaled rows X, [b, D] -> [b, c]."""
+  return product(scaling.apply(state.scale, rows), state.projection)
 
 
 @jax.jit

@@ -36,9 +36,9 @@ def make(options: Options) -> base.ShallowMethod:
   def fit(features, labels, c, key):
     del labels  # unsupervised
     scale = scaling.center(features) if options.center else scaling.keep(features)
-    return linear.State(scale, jax.random.normal(key, (features.shape[1], c)))
+    return base.Fitted(linear.State(scale, jax.random.normal(key, (features.shape[1], c))))
 
-  return base.ShallowMethod(fit, linear.encode)
+  return base.ShallowMethod(fit, linear.project, linear.State)
 
 
 SPEC = base.Spec(make, Options, trains_network=False)

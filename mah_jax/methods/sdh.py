@@ -31,15 +31,13 @@ class Options(kernel.Options):
 
 
 class State(NamedTuple):
-  """The hash function, and the codes that were learned with it.
+  """The hash function.
 
   anchors: the a anchors of the kernel map.
   projection: P, from the kernel map and a constant to bits, [a + 1, c].
-  codes: B, the codes that SDH solved for, [n, c] int8.
   """
   anchors: kernel.Anchors
   projection: jax.Array
-  codes: jax.Array
 
 
 def make(options: Options, *, nu: float = 1e-5, lambda_w: float = 1.0, lambda_f: float = 1e-2,
@@ -67,7 +65,8 @@ def make(options: Options, *, nu: float = 1e-5, lambda_w: float = 1.0, lambda_f:
     phi = np.asarray(scaling.by_blocks(lambda rows: kernel_map(anchors, rows), features))
     start = discrete.sign(jax.random.normal(code_key, (len(phi), c)))
     codes, projection = alternate(phi, labels, np.asarray(start, np.float64))
-    return State(anchors, jnp.asarray(projection, jnp.float32), jnp.asarray(codes, jnp.int8))
+    return base.Fitted(State(anchors, jnp.asarray(projection, jnp.float32)),
+                       jnp.asarray(codes, jnp.int8))
 
   def alternate(phi, labels, codes):
     gram = _product(phi, phi)  # [a + 1, a + 1]
@@ -83,7 +82,7 @@ def make(options: Options, *, nu: float = 1e-5, lambda_w: float = 1.0, lambda_f:
         break
     return codes, p
 
-  return base.ShallowMethod(fit, encode, learned=lambda state: state.codes)
+  return base.ShallowMethod(fit, project, State)
 
 
 @jax.jit
@@ -149,9 +148,9 @@ def _small(difference: np.ndarray, whole: np.ndarray) -> bool:
 
 
 @jax.jit
-def encode(state: State, rows: jax.Array) -> jax.Array:
-  """Codes of rows, [b, D] -> [b, c] int8."""
-  return discrete.to_codes(linear.product(kernel_map(state.anchors, rows), state.projection))
+def project(state: State, rows: jax.Array) -> jax.Array:
+  """phi P of rows, [b, D] -> [b, c]."""
+  return linear.product(kernel_map(state.anchors, rows), state.projection)
 
 
 SPEC = base.Spec(make, Options, trains_network=False)

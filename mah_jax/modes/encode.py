@@ -1,4 +1,4 @@
-"""--mode=encode: the network of a finished or stopped run hashes any folder of images, Eq. 14."""
+"""--mode=encode: what a run has learned hashes any folder of images, Eq. 14."""
 
 from __future__ import annotations
 

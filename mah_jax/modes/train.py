@@ -14,6 +14,7 @@ from mah_jax.runs import results
 from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
+from mah_jax.train import model as model_lib
 from mah_jax.train import shallow
 from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
@@ -39,6 +40,8 @@ def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_
   if data.report:
     folder.write_skipped(data.report)
   outcome = fit(config, devices, folder, stop, sources)
+  if outcome.model is not None:
+    model_lib.write(folder.model, outcome.model)
   table.say(results.write(folder, config, data, outcome))
   console.say(f'Written to {folder.path}.')
 
@@ -135,21 +138,19 @@ def _fit_features(config: config_lib.Config, devices: step_lib.Devices,
   """Fits each code length to the features of the rows for training, for each seed."""
   del stop  # which ends a fit at once
   data = sources.dataset(config)
-  x = sources.features(config, data, devices).values
+  x, extractor = sources.features(config, data, devices)
   split = data.protocol
   queries, database = x[split.queries], x[split.database]  # copies, made once
   training = None if split.training_part is None else x[split.training]
   folder.write_config(config, devices)
   seeds = range(config.seed, config.seed + config.num_seeds)
-  codes, metrics, fit_seconds, began = [], [], 0.0, time.monotonic()
+  fits, metrics, began = [], [], time.monotonic()
   for seed in seeds:
-    of_seed, seconds = shallow.fit(config, queries, database, data.labels[split.training], seed,
-                                   training)
-    fit_seconds += seconds
-    codes.append(of_seed)
-    metrics.append(results.score(config, data, of_seed, code_updates=None))
+    fits.append(shallow.fit(config, queries, database, data.labels[split.training], seed, training))
+    metrics.append(results.score(config, data, fits[-1].codes, code_updates=None))
     if len(seeds) > 1:
       say(f'seed {seed}{table.line(metrics[-1])}')
   return results.Outcome(
-      codes, metrics, seeds,
-      {'fit_seconds': fit_seconds, 'seconds': time.monotonic() - began}, {})
+      [fit.codes for fit in fits], metrics, seeds,
+      {'fit_seconds': sum(fit.seconds for fit in fits), 'seconds': time.monotonic() - began}, {},
+      model_lib.make(config, fits[0].states, extractor))

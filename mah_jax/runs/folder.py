@@ -24,6 +24,7 @@ class RunFolder:
     self.checkpoints = self.path / 'checkpoints'
     self.codes = self.path / 'codes'
     self.archive = self.path / 'codes.npz'
+    self.model = self.path / 'model.npz'
     self.results = self.path / 'results.json'
     self._metrics = self.path / 'metrics.jsonl'
 

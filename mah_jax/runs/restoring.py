@@ -10,6 +10,7 @@ from mah_jax import console
 from mah_jax.runs import folder as folder_lib
 from mah_jax.train import checkpoint
 from mah_jax.train import hasher as hasher_lib
+from mah_jax.train import model
 from mah_jax.train import step as step_lib
 
 
@@ -18,10 +19,20 @@ def hasher(config: config_lib.Config) -> hasher_lib.Hasher:
   folder = folder_lib.RunFolder(config.workdir)
   devices = step_lib.pick_devices(config.num_devices)
   config = dataclasses.replace(config, batch_size=step_lib.round_up(config.batch_size, devices))
-  with (folder.opened(shared=True),
-        contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints):
+  work = _of_network if config.spec.trains_network else _of_features
+  with folder.opened(shared=True):
+    return work(config, step_lib.Devices(devices, config.batch_size), folder)
+
+
+def _of_network(config: config_lib.Config, devices: step_lib.Devices,
+                folder: folder_lib.RunFolder) -> hasher_lib.Hasher:
+  with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints:
     step, reports = checkpoints.newest()
     for report in reports:
       console.say(report)
-    return hasher_lib.of_network(
-        config, step_lib.Devices(devices, config.batch_size), checkpoints, step)
+    return hasher_lib.of_network(config, devices, checkpoints, step)
+
+
+def _of_features(config: config_lib.Config, devices: step_lib.Devices,
+                 folder: folder_lib.RunFolder) -> hasher_lib.Hasher:
+  return hasher_lib.of_features(config, devices, model.read(folder.model, config))

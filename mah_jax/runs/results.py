@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -21,6 +19,7 @@ from mah_jax.evaluation import scores
 from mah_jax.methods import base
 from mah_jax.runs import folder as folder_lib
 from mah_jax.train import loop
+from mah_jax.train import model as model_lib
 
 SCHEMA = 1
 SIDES = ('queries', 'learned', 'encoded')  # fields of scores.Codes that are codes, [rows, c]
@@ -36,12 +35,14 @@ class Outcome(NamedTuple):
   timing: seconds by name: `fit_seconds` of training or fitting, `seconds` of everything.
   progress: `step` and `round` that a network was trained to, and `code_updates`, how often its
     codes were solved for; empty for methods that fit features.
+  model: what such a method fitted with the first seed; None for networks, which have checkpoints.
   """
   codes: Sequence[Sequence[scores.Codes]]
   metrics: Sequence[dict[str, Any]]
   seeds: Sequence[int]
   timing: dict[str, float]
   progress: dict[str, int]
+  model: model_lib.Model | None = None
 
 
 def score(config: config_lib.Config, data: datasets.Dataset, codes: Sequence[scores.Codes],
@@ -139,10 +140,8 @@ def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: da
   """The codes in codes.npz, of each seed and each length, and the content of results.json."""
   config_lib.check_same(config, flags(folder), as_trained=True)
   try:
-    with np.load(folder.archive) as file:
-      arrays = dict(file)
-  except (OSError, ValueError, LookupError, EOFError, RuntimeError, zlib.error,
-          zipfile.BadZipFile) as error:
+    arrays = storage.read_npz(folder.archive)
+  except (OSError, ValueError) as error:
     raise errors.InputError(f'{folder.archive} is missing or damaged ({error}): copy it '
                             'again.') from error
   results = read(folder)

@@ -9,8 +9,6 @@ import hashlib
 import io
 import json
 import pathlib
-import zipfile
-import zlib
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -236,13 +234,11 @@ def save(database: Database, target: pathlib.Path):
 def load(source: pathlib.Path) -> Database:
   """Reads a database; a damaged file is refused."""
   try:
-    with np.load(source, allow_pickle=False) as file:
-      arrays = dict(file)
+    arrays = storage.read_npz(source)
     if arrays.pop('seal').tobytes() != _digest(arrays):
       raise ValueError('its content is not what was sealed')
     texts = json.loads(arrays.pop('texts').tobytes())
-  except (OSError, ValueError, LookupError, EOFError, RuntimeError, zlib.error,
-          zipfile.BadZipFile) as error:
+  except (OSError, ValueError, LookupError) as error:
     raise errors.InputError(f'{source} is damaged ({error}): remove it, and the next search makes '
                             'it anew; images that were added must be added again.') from error
   parts = {'codes': {}, 'reduction': {}}

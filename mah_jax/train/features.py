@@ -57,7 +57,7 @@ def make_extractor(config: config_lib.Config, size: int, channels: int,
   if not config.pretrained:
     console.say('No --pretrained weights: the features are the pixels.')
     plain = pipeline.Pixels(size, channels, (0.0,) * channels, (1.0,) * channels)
-    return Extractor(perceptron.Flatten(), {}, plain, '')
+    return Extractor(perceptron.Flatten(), {'params': {}}, plain, '')
   module = backbone.make(config, devices.platform)
   start = backbone.load(config, module, channels, devices)
   console.say(start.report)

@@ -1,4 +1,4 @@
-"""The hasher: a trained network, without its dataset, that turns any images into codes, Eq. 14."""
+"""The hasher: what a run has learned, without its dataset, turns any images into codes, Eq. 14."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from mah_jax.models import perceptron
 from mah_jax.train import checkpoint
 from mah_jax.train import encoder as encoder_lib
 from mah_jax.train import features as features_lib
+from mah_jax.train import model as model_lib
+from mah_jax.train import shallow
 from mah_jax.train import step as step_lib
 from mah_jax.train import trainer as trainer_lib
 
@@ -139,16 +141,38 @@ def _finish(method: base.DeepMethod, among: Heads | None, raw: tuple[Any, np.nda
   return Hashed(codes, database, embeddings, features, method.bit_weights(outputs))
 
 
+def of_features(config: config_lib.Config, devices: step_lib.Devices,
+                model: model_lib.Model) -> Hasher:
+  """The hash functions of a model, and the backbone before them."""
+  extractor, config = _extraction(config, model.pixels, model.weights, devices)
+  encoder = encoder_lib.Encoder(config, extractor.module, model.pixels, devices)
+  method = config.spec.make(config.options)
+
+  def finish(features):
+    codes, outputs = zip(*(shallow.encode(method, state, features) for state in model.states))
+    return Hashed(codes, codes, outputs, features)
+
+  return Hasher(encoder, devices.replicate(extractor.variables), finish, model.pixels)
+
+
+def _extraction(config: config_lib.Config, pixels: pipeline.Pixels, weights: str,
+                devices: step_lib.Devices) -> tuple[features_lib.Extractor, config_lib.Config]:
+  """The extractor of features by weights with this hash, and how it is given its images."""
+  extractor = features_lib.make_extractor(config, pixels.size, pixels.channels, devices)
+  trainer_lib.check_weights(config, extractor, weights)
+  if not config.pretrained:  # pixels that are features are taken as they are
+    config = dataclasses.replace(config, crop=1.0, mirror=False)
+  return extractor, config
+
+
 def _before_features(config: config_lib.Config, module: nn.Module, variables: dict[str, Any],
                      pixels: pipeline.Pixels, meta: dict[str, Any], devices: step_lib.Devices
                      ) -> tuple[encoder_lib.Encoder, dict[str, Any]]:
   """Puts the backbone before a network on its features: an encoder of images, its variables."""
-  extractor = features_lib.make_extractor(config, pixels.size, pixels.channels, devices)
-  trainer_lib.check_weights(config, extractor, meta)
+  extractor, config = _extraction(config, pixels, meta['weights'], devices)
   joined = perceptron.OnFeatures(extractor.module, module, config.mirror)
-  crop = config.crop if config.pretrained else 1.0  # pixels that are features are all kept
-  encoder = encoder_lib.Encoder(dataclasses.replace(config, mirror=False, crop=crop), joined,
-                                pixels, devices, WITH_FEATURES)
+  encoder = encoder_lib.Encoder(dataclasses.replace(config, mirror=False), joined, pixels,
+                                devices, WITH_FEATURES)
   return encoder, {
       name: {'backbone': devices.replicate(extractor.variables.get(name, {})), 'network': part}
       for name, part in variables.items()}

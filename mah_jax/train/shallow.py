@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import time
+from typing import Any
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from mah_jax import config as config_lib
 from mah_jax import console
+from mah_jax import discrete
 from mah_jax.evaluation import scores
+from mah_jax.methods import base
 from mah_jax.methods import scaling
 
 
+class Fit(NamedTuple):
+  """A method fitted with one seed.
+
+  codes: the codes of each length.
+  states: the hash function of each length.
+  seconds: how long fitting took.
+  """
+  codes: tuple[scores.Codes, ...]
+  states: tuple[Any, ...]
+  seconds: float
+
+
 def fit(config: config_lib.Config, queries: np.ndarray, database: np.ndarray, labels: np.ndarray,
-        seed: int, training: np.ndarray | None = None) -> tuple[tuple[scores.Codes, ...], float]:
+        seed: int, training: np.ndarray | None = None) -> Fit:
   """Fits the method of a Config and encodes.
 
   Args:
@@ -25,26 +41,30 @@ def fit(config: config_lib.Config, queries: np.ndarray, database: np.ndarray, la
     seed: of everything random.
     training: features of the rows that are fitted, [t, D], whose codes are then not the
       database's; None: the database is fitted.
-
-  Returns:
-    The codes of each length, and the seconds that fitting took.
   """
   method, key = config.spec.make(config.options), jax.random.key(seed)
-  fitted = database if training is None else training
-  codes, seconds = [], 0.0
+  rows = database if training is None else training
+  codes, states, seconds = [], [], 0.0
   with console.bar(len(config.code_lengths), f'{config.method}, seed {seed}') as bar:
     for c in config.code_lengths:
       began = time.monotonic()
-      state = jax.block_until_ready(method.fit(fitted, labels, c, jax.random.fold_in(key, c)))
+      fitted = jax.block_until_ready(method.fit(rows, labels, c, jax.random.fold_in(key, c)))
       seconds += time.monotonic() - began
-      learned = method.learned(state) if training is None else None
+      learned = fitted.codes if training is None else None
+      of_queries, outputs = encode(method, fitted.state, queries)
       codes.append(scores.Codes(
-          encode(method, state, queries), None if learned is None else np.asarray(learned),
-          encode(method, state, database)))
+          of_queries, None if learned is None else np.asarray(learned),
+          encode(method, fitted.state, database)[0], outputs=outputs))
+      states.append(fitted.state)
       bar.update()
-  return tuple(codes), seconds
+  return Fit(tuple(codes), tuple(states), seconds)
 
 
-def encode(method, state, features: np.ndarray) -> np.ndarray:
-  """Codes of any number of points by the hash function, [rows, D] -> [rows, c] int8."""
-  return np.asarray(scaling.by_blocks(lambda rows: method.encode(state, rows), features))
+def encode(method: base.ShallowMethod, state: Any,
+           features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Codes of any number of points by the hash function, and the outputs whose signs they are.
+
+  [rows, D] -> [rows, c] int8, [rows, c] float32.
+  """
+  outputs = scaling.by_blocks(lambda rows: method.project(state, rows), features)
+  return np.asarray(discrete.to_codes(outputs)), np.asarray(outputs)

@@ -240,17 +240,16 @@ def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib
   features = None
   if config.input == 'features':
     features = (sources or sources_lib.Sources()).features(config, data, devices)
-    check_weights(config, features.extractor, meta)
+    check_weights(config, features.extractor, meta['weights'])
   trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features, sources)
   state = trainer.restore(checkpoints, step)
   console.say(f'Restored {config.workdir} after {step} steps.')
   return Progress(trainer, state, meta['seconds'], meta['history'])
 
 
-def check_weights(config: config_lib.Config, extractor: features_lib.Extractor,
-                   meta: dict[str, Any]):
-  """Refuses weights of a backbone whose features the saved network was not trained on."""
-  if extractor.weights != meta['weights']:
+def check_weights(config: config_lib.Config, extractor: features_lib.Extractor, weights: str):
+  """Refuses an extractor unless the run was trained on features by weights with this hash."""
+  if extractor.weights != weights:
     raise errors.InputError(f'The weights in --pretrained={config.pretrained} are not those whose '
                             f'features the run in {config.workdir} was trained on: restore them.')
 
