@@ -39,6 +39,7 @@ def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_
   if data.report:
     folder.write_skipped(data.report)
   outcome = fit(config, devices, folder, stop, sources)
+  console.pause()
   table.say(results.write(folder, config, data, outcome))
   console.say(f'Written to {folder.path}.')
 
