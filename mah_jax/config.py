@@ -23,6 +23,7 @@ METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH = GROUPS = (
     'method', 'network', 'data', 'training', 'run', 'search')
 IMAGE_MODES = ('encode', 'search', 'index')  # they need --images
 SEARCH_MODES = ('search', 'index', 'serve', 'export')  # they open the database of a run
+PATHS = ('workdir', 'data_dir', 'pretrained', 'query_list', 'images', 'output', 'sheet')
 SCORED_ROWS, NEIGHBOURS = 5000, 10  # what --k=0 means: of scores, of a search
 
 
@@ -46,7 +47,7 @@ class Config:
       '(--backbone and --pretrained) or, without --pretrained, pixels.',
       choices=lambda: methods.METHODS, group=METHOD)
   code_lengths: tuple[int, ...] = option(
-      (4, 6, 8), 'Bits of each code, ascending (c-, c, c+).', group=METHOD)
+      (4, 6, 8), 'Bits of each code, ascending (c-, c, c+).', most=4096, group=METHOD)
   dataset: str = option(
       datasets.DEFAULT, 'Dataset.', choices=lambda: datasets.SPECS, group=DATA)
   data_dir: str = option('data', datasets.data_dir_help(), may_change=ALWAYS, group=DATA)
@@ -80,9 +81,11 @@ class Config:
       'or the 1000 logits (D of the paper).', choices=imagenet.FEATURES, group=NETWORK)
   width: int = option(
       64, 'Channels of the first block, for a backbone whose width can be chosen.', least=1,
+      most=4096,
       group=NETWORK)
   image_size: int = option(
       224, 'Side in pixels of images as the network sees them; 0 keeps their stored size.', least=0,
+      most=8192,
       group=NETWORK)
   crop: float = option(
       0.875, 'Share of the resized image\'s side that is kept, from its centre.', group=NETWORK)
@@ -96,7 +99,7 @@ class Config:
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
   batch_size: int = option(
-      64, 'Images per step, over all devices (M).', least=1, may_change=AFTER_TRAINING,
+      64, 'Images per step, over all devices (M).', least=1, most=2**20, may_change=AFTER_TRAINING,
       group=TRAINING)
   num_rounds: int = option(41, 'Rounds (K).', least=1, may_change=ALWAYS, group=TRAINING,
                            networks_only=True)
@@ -229,6 +232,8 @@ class Config:
       raise errors.UsageError(f'--learning_rate={self.learning_rate} must be above 0.')
 
   def _check_mode(self):
+    for name in PATHS:
+      storage.path(getattr(self, name))  # which refuses what cannot be a path
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if self.mode in IMAGE_MODES and not self.images:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import socket
 import sys
+import threading
 from collections.abc import Callable
 from collections.abc import Iterator
+from typing import Any
 
 import tqdm
 
@@ -60,10 +64,24 @@ class Lines(tqdm.tqdm):
 
 
 def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
-  """A progress bar with its time left."""
-  kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
-  return kind(total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace,
-              miniters=1, dynamic_ncols=True)
+  """A progress bar with its time left; each update of it is a moment at which work may stop."""
+  if 'ipykernel' in sys.modules:  # a notebook
+    import tqdm.auto
+    kind, pace = tqdm.auto.tqdm, 0.2
+  else:
+    kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
+  return type('Bar', (_Stopping, kind), {})(
+      total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
+      dynamic_ncols=True)
+
+
+class _Stopping:
+  """A progress bar that lets the program stop where it is updated."""
+
+  def update(self, n=1):
+    """Counts, then stops if a person asked to and nothing defers it."""
+    super().update(n)
+    pause()
 
 
 def clock(seconds: float) -> str:
@@ -72,46 +90,88 @@ def clock(seconds: float) -> str:
 
 
 class StopRequest:
-  """Receives SIGTERM and Ctrl-C while it is entered: the program ends at once, unless `deferred`.
+  """Receives SIGTERM and Ctrl-C while it is entered: work stops where it next asks.
+
+  A signal is only noted, by a thread of its own, which says so at once even while the program
+  compiles: an exception out of a signal handler could be lost in a callback. A second signal ends
+  the program on the spot; files are written whole or not at all, so nothing is lost.
 
   asked: the signal that came, or None.
   """
 
   def __init__(self, text: str):
-    """Takes the text that is said when the program ends at once."""
+    """Takes the text that is said when the program stops."""
     self._text = text
     self.asked: int | None = None
     self._deferred = self._explained = False
-    self._before = {}
+    self._before: dict[int, Any] = {}
 
   def __enter__(self) -> StopRequest:
-    for number in (signal.SIGTERM, signal.SIGINT):
-      self._before[number] = signal.signal(number, self._receive)
+    receive, send = socket.socketpair()
+    for end in (receive, send):
+      end.setblocking(end is receive)
+    self._ends, self._wakeup = (receive, send), signal.set_wakeup_fd(send.fileno())
+    self._thread = threading.Thread(target=self._listen, args=(receive,), daemon=True)
+    self._thread.start()
+    for number in SIGNALS:
+      self._before[number] = signal.signal(number, lambda number, frame: None)
+    _active.append(self)
     return self
 
   def __exit__(self, kind, *unused):
+    _active.remove(self)
     for number, handler in self._before.items():
       signal.signal(number, handler)
+    signal.set_wakeup_fd(self._wakeup)
+    receive, send = self._ends
+    send.close()  # which ends the thread
+    self._thread.join()
+    receive.close()
     if kind is SystemExit and not self._explained:
       say(self._text)
 
+  def _listen(self, receive: socket.socket):
+    """Notes the signals, whose numbers arrive as bytes."""
+    while received := receive.recv(1):
+      if received[0] not in SIGNALS:
+        continue
+      if self.asked is not None:
+        os._exit(_exit_code(received[0]))
+      self.asked = received[0]
+      with contextlib.suppress(OSError):  # nobody may be listening
+        os.write(2, b'\nStopping as soon as this step is done; once more ends at once.\n')
+
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:
-    """Only notes the signal in `asked`; a second one ends the program all the same."""
+    """Lets work that asks itself, or that must not be cut in two, go on when a signal came."""
     self._deferred = True
     try:
       yield
     finally:
       self._deferred = False
 
+  def pause(self):
+    """Stops if a person asked to and nothing defers it."""
+    if self.asked is not None and not self._deferred:
+      self.leave()
+
   def leave(self, text: str = ''):
     """Says why and ends the program, with code 0 for SIGTERM and 130 for Ctrl-C."""
     if text:
       say(text)
       self._explained = True
-    raise SystemExit(0 if self.asked == signal.SIGTERM else 130)
+    raise SystemExit(_exit_code(self.asked))
 
-  def _receive(self, number, frame):  # prints nothing: it may have interrupted a print
-    again, self.asked = self.asked is not None, number
-    if again or not self._deferred:
-      self.leave()
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_active: list[StopRequest] = []  # those that are entered, the innermost last
+
+
+def pause():
+  """A moment at which work may stop: long work without a progress bar calls it now and then."""
+  if _active and threading.current_thread() is threading.main_thread():
+    _active[-1].pause()
+
+
+def _exit_code(number: int | None) -> int:
+  return 0 if number == signal.SIGTERM else 130

@@ -52,11 +52,43 @@ def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np
 
   Returns:
     The new codes, [n, c], of the type of `codes`.
+
+  Raises:
+    ValueError: an argument that cannot be meant.
   """
+  _check_update(codes, embeddings, labels, sampled, gamma, sweeps)
   groups = similarity_lib.group_rows(labels)
   r = similarity_lib.dissimilar_value(groups, np.asarray(sampled), similarity)
   position, problem = row_problem(embeddings, sampled, groups.of_row, groups.sets, r, gamma)
   return descend_rows((codes, groups.of_row, position), *problem, sweeps=sweeps)
+
+
+def _check_update(codes, embeddings, labels, sampled, gamma, sweeps):
+  """Raises ValueError for arguments of `dcc` that cannot be meant."""
+  codes, embeddings, labels, sampled = map(np.asarray, (codes, embeddings, labels, sampled))
+  if codes.ndim != 2 or embeddings.ndim != 2 or codes.shape[1] != embeddings.shape[1]:
+    raise ValueError(f'codes have shape {codes.shape} and embeddings {embeddings.shape}; give '
+                     '[n, c] and [m, c] with the same number of bits.')
+  if codes.dtype == bool or not np.isin(codes, (-1, 0, 1)).all():
+    raise ValueError('codes hold values other than -1 and +1 (or 0 before the first update): give '
+                     'signs.')
+  if labels.ndim != 2 or len(labels) != len(codes) or not np.isin(labels, (0, 1)).all():
+    raise ValueError(f'labels of shape {labels.shape} do not fit {len(codes)} codes; give a row of '
+                     '0 and 1 for each.')
+  if sampled.shape != (len(embeddings),) or not np.issubdtype(sampled.dtype, np.integer):
+    raise ValueError(f'sampled has shape {sampled.shape} and type {sampled.dtype}; give the row '
+                     f'number of each of the {len(embeddings)} embeddings.')
+  if len(sampled) and not 0 <= sampled.min() <= sampled.max() < len(codes):
+    raise ValueError(f'sampled names row {sampled.min() if sampled.min() < 0 else sampled.max()}; '
+                     f'give rows from 0 to {len(codes) - 1}.')
+  if len(np.unique(sampled)) < len(sampled):
+    raise ValueError('sampled names a row twice: give each once.')
+  if not np.isfinite(embeddings).all():
+    raise ValueError('embeddings hold NaN or infinity: give finite numbers.')
+  if not (np.isfinite(gamma) and gamma >= 0):
+    raise ValueError(f'gamma={gamma} must be a finite number that is not negative.')
+  if isinstance(sweeps, bool) or int(sweeps) != sweeps or sweeps < 1:
+    raise ValueError(f'sweeps={sweeps} must be an integer from 1 on.')
 
 
 @jax.jit

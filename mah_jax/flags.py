@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import collections
 import dataclasses
+import difflib
 import pathlib
 import textwrap
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +24,7 @@ from mah_jax.runs import results
 
 # Beside the package in a checkout, inside it when installed.
 LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
+KINDS = {int: 'an integer', float: 'a number', bool: 'true or false'}  # what a flag wants
 QUICKSTART = 'launch/quickstart.cfg'
 TITLES = {'method': 'Method', 'network': 'Network', 'data': 'Data', 'training': 'Training',
           'run': 'Run', 'search': 'Search'}
@@ -57,13 +61,27 @@ def _parse(arguments: Sequence[str]) -> flags.FlagValues:
   values = flags.FlagValues()
   for field in config_lib.all_fields().values():
     _define(field, values)
-  try:
-    rest = values(['mah_jax', *expand(arguments)])[1:]
-  except flags.Error as error:
-    raise errors.UsageError(f'{str(error).rstrip(" .")} (--help lists all flags)') from error
-  if rest:
-    raise errors.UsageError(f'"{rest[0]}" is not a flag: write --name=value.')
+  for argument, place in _expand(arguments):
+    _parse_one(values, argument, place)
   return values
+
+
+def _parse_one(values: flags.FlagValues, argument: str, place: str):
+  """Reads one argument; a complaint begins with its place, '' for the command line."""
+  name, _, value = argument.lstrip('-').partition('=')
+  if not argument.startswith('-'):
+    raise errors.UsageError(f'{place}"{argument}" is not a flag: write --name=value.')
+  try:
+    values(['mah_jax', argument])
+  except flags.UnrecognizedFlagError as error:
+    raise errors.UsageError(f'{place}{str(error).rstrip(" .")} (--help lists all flags).') from None
+  except flags.Error as error:
+    field = config_lib.all_fields().get(name)
+    if field is None:
+      raise errors.UsageError(f'{place}{str(error).rstrip(" .")}.') from None
+    allowed = list(filter(None, options.choices(field)))
+    wanted = f'one of {", ".join(allowed)}' if allowed else KINDS[type(field.default)]
+    raise errors.UsageError(f'{place}--{name}={value} must be {wanted}.') from None
 
 
 def _define(field: dataclasses.Field, values: flags.FlagValues):
@@ -90,29 +108,79 @@ def _read(field: dataclasses.Field, value: Any) -> Any:
                             f'commas, such as {options.text(field.default)}.') from None
 
 
-def expand(arguments: Sequence[str], inside: tuple[pathlib.Path, ...] = ()) -> list[str]:
+def expand(arguments: Sequence[str]) -> list[str]:
   """Replaces each --flagfile=FILE by its lines; files may name further files.
 
   A file is looked for from the current folder, then among the launch files of this package.
   """
+  return [argument for argument, _ in _expand(arguments)]
+
+
+def _expand(arguments: Sequence[str]) -> list[tuple[str, str]]:
+  """`expand`, each argument with the place that it stands in, in words."""
+  return _expanded([(argument, '') for argument in _joined(arguments)], ())
+
+
+def _expanded(arguments: Sequence[tuple[str, str]], inside: tuple[pathlib.Path, ...]
+              ) -> list[tuple[str, str]]:
   expanded = []
-  for argument in arguments:
+  for argument, place in arguments:
     name, _, value = argument.lstrip('-').partition('=')
     if name != 'flagfile':
-      expanded.append(argument)
+      expanded.append((argument, place))
       continue
     if not value:
-      raise errors.UsageError('--flagfile needs a file: write --flagfile=launch/NAME.cfg.')
-    path = _find(value)
+      raise errors.UsageError(f'{place}--flagfile needs a file: write --flagfile=launch/NAME.cfg.')
+    path = _find(value, place)
     if path in inside:
-      raise errors.UsageError(f'flagfile {value} includes itself.')
-    lines = [line.strip() for line in path.read_text(errors='replace').splitlines()]
-    lines = [line for line in lines if line and not line.startswith(('#', '//'))]
-    expanded += expand(lines, (*inside, path))
+      raise errors.UsageError(f'{place}flagfile {value} includes itself.')
+    expanded += _expanded([(line, f'Line {number} of {value}: ')
+                           for number, line in _lines(path, value)], (*inside, path))
   return expanded
 
 
-def _find(name: str) -> pathlib.Path:
+def _joined(arguments: Sequence[str]) -> list[str]:
+  """Arguments as --name=value; '--name value' may stand for it on the command line."""
+  joined, rest = [], list(arguments)
+  fields = config_lib.all_fields()
+  while rest:
+    argument = rest.pop(0)
+    name = argument.lstrip('-')
+    takes_value = name == 'flagfile' or (
+        name in fields and not isinstance(fields[name].default, bool))
+    if argument.startswith('-') and takes_value and rest:
+      argument = f'--{name}={rest.pop(0)}'
+    joined.append(argument)
+  return joined
+
+
+def _lines(path: pathlib.Path, name: str) -> Iterator[tuple[int, str]]:
+  """The lines of a flagfile that are flags, with their numbers; quotes around values go."""
+  content = path.read_bytes()
+  try:
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+      raise errors.UsageError(f'flagfile {name} is a text in UTF-16: save it as UTF-8.')
+    text = content.decode('utf-8-sig')  # with or without a byte order mark
+    if '\0' in text:
+      raise ValueError
+  except errors.UsageError:
+    raise
+  except ValueError:
+    raise errors.UsageError(f'flagfile {name} is no text in UTF-8: give a file of lines '
+                            '--name=value.') from None
+  for number, line in enumerate(text.splitlines(), start=1):
+    line = line.strip()
+    if line and not line.startswith(('#', '//')):
+      flag, equals, value = line.partition('=')
+      if len(value) > 1 and value[0] == value[-1] and value[0] in '"\'':
+        value = value[1:-1]  # as a shell would
+      elif ' #' in value:
+        raise errors.UsageError(f'Line {number} of {name}: a comment needs a line of its own; put '
+                                'quotes around a value that holds " #".')
+      yield number, flag + equals + value
+
+
+def _find(name: str, place: str) -> pathlib.Path:
   """The flagfile of this name, by path or among the package's launch files."""
   path = storage.path(name)
   candidates = [path]
@@ -121,8 +189,12 @@ def _find(name: str) -> pathlib.Path:
   for candidate in candidates:
     if candidate.is_file():
       return candidate.resolve()
+  if path.is_dir():
+    raise errors.UsageError(f'{place}flagfile "{name}" is a folder: name a file in it.')
   known = sorted(path.name for launch in LAUNCH_FOLDERS for path in launch.glob('*.cfg'))
-  raise errors.UsageError(f'flagfile "{name}" does not exist; launch/ has {", ".join(known)}.')
+  near = difflib.get_close_matches(path.name, known, n=3, cutoff=0.7)
+  hint = f'did you mean {" or ".join(near)}?' if near else f'launch/ has {", ".join(known)}.'
+  raise errors.UsageError(f'{place}flagfile "{name}" does not exist; {hint}')
 
 
 def help_text() -> str:

@@ -18,6 +18,7 @@ Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
 def option(default: Any, doc: str, *, choices: Choices = (), least: float | None = None,
+           most: float | None = None,
            may_change: str = NEVER, group: str = '', networks_only: bool = False,
            modes: Sequence[str] = ()) -> Any:
   """A field of a settings dataclass, which is also a command-line flag.
@@ -27,6 +28,7 @@ def option(default: Any, doc: str, *, choices: Choices = (), least: float | None
     doc: what it means, as one or more sentences.
     choices: the texts that are allowed, or a function that lists them; empty: any.
     least: the smallest number that is allowed.
+    most: the largest; beyond it no device has the memory.
     may_change: when a run may go on with another value: NEVER, EVALUATION, AFTER_TRAINING or
       ALWAYS.
     group: the heading under which the help shows it.
@@ -34,7 +36,8 @@ def option(default: Any, doc: str, *, choices: Choices = (), least: float | None
     modes: values of --mode in which it has an effect; empty: all.
   """
   return dataclasses.field(default=default, metadata={
-      'doc': doc, 'choices': choices, 'least': least, 'may_change': may_change, 'group': group,
+      'doc': doc, 'choices': choices, 'least': least, 'most': most, 'may_change': may_change,
+      'group': group,
       'networks_only': networks_only, 'modes': tuple(modes)})
 
 
@@ -61,6 +64,10 @@ def check(settings: Any):
       raise errors.UsageError(f'--{name}={text(value)} must be finite.')
     if least is not None and any(x < least for x in numbers):
       raise errors.UsageError(f'--{name}={text(value)} must be at least {least}.')
+    most = field.metadata['most']
+    if most is not None and any(x > most for x in numbers):
+      raise errors.UsageError(f'--{name}={text(value)} must be at most {most}: no device has the '
+                              'memory for more.')
 
 
 def listed(names: Sequence[str]) -> str:

@@ -11,6 +11,8 @@ import numpy as np
 from mah_jax import distinct
 
 Array = jax.Array | np.ndarray
+SIMILARITIES = ('balanced', 'signed')
+WEIGHTS = ('equal', 'balanced')
 PAIRS = 2**22  # pairs of label sets that are compared at a time, 16 MB in float32
 
 
@@ -52,6 +54,8 @@ def pair_weights(labels: np.ndarray, kind: str) -> tuple[float, float]:
   Returns:
     (1, 1) for 'equal', and where all pairs are of one kind.
   """
+  if kind not in WEIGHTS:
+    raise ValueError(f'kind={kind!r} is not one of {", ".join(WEIGHTS)}.')
   if kind == 'equal':
     return 1.0, 1.0
   groups = group_rows(labels)
@@ -74,6 +78,8 @@ def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> fl
   Returns:
     r; 1 when every sampled row is similar to every database row.
   """
+  if similarity not in SIMILARITIES:
+    raise ValueError(f'similarity={similarity!r} is not one of {", ".join(SIMILARITIES)}.')
   pairs = len(sampled) * len(groups.of_row)
   similar = int(groups.degree[groups.of_row[sampled]].sum())
   if similarity == 'signed' or similar == pairs:

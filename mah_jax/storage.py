@@ -14,10 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from mah_jax import errors
+
 
 def path(name: str | os.PathLike) -> pathlib.Path:
-  """The path that a user wrote, `~` expanded; a user that does not exist stays as written."""
-  return pathlib.Path(os.path.expanduser(name))
+  """The path that a user wrote, `~` expanded."""
+  expanded = os.path.expanduser(name)
+  if expanded.startswith('~'):
+    raise errors.UsageError(f'{name} begins with the name of a user that this machine does not '
+                            f'have: write ./{name} for a folder of that name.')
+  if '\0' in expanded:
+    raise errors.UsageError(f'{name!r} holds a zero byte, which no path can.')
+  return pathlib.Path(expanded)
 
 
 def cache_folder(kind: str) -> pathlib.Path:

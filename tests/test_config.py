@@ -55,7 +55,7 @@ def test_flags_are_read_and_later_ones_win():
     (['--gama=3'], 'Did you mean: gamma'),
     (['--gamma=many'], 'gamma=many'),
     (['--code_lengths=4,x'], 'separated by commas'),
-    (['--heads=tree'], 'flat|cascaded'),
+    (['--heads=tree'], 'one of flat, cascaded'),
     (['quickstart'], 'write --name=value'),
     (['--flagfile=missing.cfg'], 'quickstart.cfg'),
     (['--flagfile=elsewhere/quickstart.cfg'], 'does not exist'),

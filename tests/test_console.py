@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -27,20 +30,68 @@ def test_a_short_job_leaves_no_line(capsys):
   assert capsys.readouterr().err == ''
 
 
+def _wait_until_noted(stop):
+  while stop.asked is None:
+    time.sleep(0.01)
+
+
 @pytest.mark.parametrize('number, code', [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_leaves_at_once_with_its_code(number, code, capsys):
-  with pytest.raises(SystemExit) as caught, console.StopRequest('Come again.'):
+def test_a_signal_stops_work_where_it_next_asks(number, code, capfd):
+  done = []
+  with pytest.raises(SystemExit) as caught, console.StopRequest('Come again.') as stop:
     os.kill(os.getpid(), number)
-  assert caught.value.code == code
-  assert 'Come again.' in capsys.readouterr().out
+    _wait_until_noted(stop)
+    done.append('what must not be cut in two')
+    with console.bar(2, 'work') as bar:
+      bar.update()
+      done.append('more')
+  assert caught.value.code == code and len(done) == 1
+  captured = capfd.readouterr()
+  assert 'Come again.' in captured.out and 'Stopping as soon as' in captured.err
 
 
-def test_a_deferred_signal_is_only_noted_and_a_second_one_leaves():
+def test_a_signal_is_not_lost_in_a_callback_that_swallows_exceptions():
+  with pytest.raises(SystemExit), console.StopRequest('Come again.') as stop:
+    try:
+      os.kill(os.getpid(), signal.SIGTERM)
+      _wait_until_noted(stop)
+    except BaseException:  # as a garbage collector's callback does
+      pass
+    console.pause()
+
+
+def test_a_signal_is_acknowledged_while_the_program_is_busy():
+  """The main thread is in a call that lets no handler run, as a long compilation is."""
+  code = ('import sys, time; from mah_jax import console\n'
+          'with console.StopRequest("Come again."):\n'
+          '  print("busy", flush=True)\n'
+          '  import ctypes; ctypes.CDLL(None).usleep.argtypes = [ctypes.c_uint]\n'
+          '  deadline = time.time() + 3\n'
+          '  while time.time() < deadline: ctypes.CDLL(None).usleep(900000)\n'
+          '  console.pause()\n')
+  with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE, text=True) as process:
+    assert process.stdout.readline() == 'busy\n'
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() == '\n'
+    assert 'Stopping as soon as' in process.stderr.readline()
+    assert time.monotonic() - began < 2
+    assert process.wait(20) == 130 and 'Come again.' in process.stdout.read()
+
+
+def test_a_deferred_signal_is_only_noted_and_a_second_one_ends_the_program():
   with console.StopRequest('Come again.') as stop, stop.deferred():
     os.kill(os.getpid(), signal.SIGTERM)
+    _wait_until_noted(stop)
+    console.pause()
     assert stop.asked == signal.SIGTERM
-    with pytest.raises(SystemExit):
-      os.kill(os.getpid(), signal.SIGTERM)
+  code = ('import os, signal, time; from mah_jax import console\n'
+          'with console.StopRequest("Come again."):\n'
+          '  for _ in range(2): os.kill(os.getpid(), signal.SIGINT); time.sleep(0.3)\n'
+          '  print("still here")\n')
+  ended = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  assert ended.returncode == 130 and 'still here' not in ended.stdout
 
 
 def test_handlers_are_put_back():

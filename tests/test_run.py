@@ -351,7 +351,7 @@ def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
     (['--num_devices=99'], 2, '--num_devices=99'),
     (['--num_devices=8', '--batch_size=12'], 2, 'multiple of 8'),
     (['--dataset=cifar10', '--data_dir=nowhere'], 1, 'mah_jax.data.fetch cifar10'),
-    (['--dataset=cifar10', '--data_dir=~no_such_user'], 1, 'mah_jax.data.fetch cifar10'),
+    (['--dataset=cifar10', '--data_dir=~no_such_user'], 2, 'a user that this machine'),
     (['--dataset=cifar10', '--mode=evaluate', '--workdir=nowhere'], 1, 'nowhere is not a run'),
     (['--backbone=resnet50', '--width=64'], 2, '--backbone=compact'),
     (['--normalize=imagenet'], 2, '--normalize=dataset'),

@@ -21,11 +21,11 @@ SKIPPED = 'skipped.txt'  # images that could not be read, with the reason
 
 def encode(config: config_lib.Config):
   """Writes packed codes of --images in every length, and an index of their files."""
-  with console.StopRequest('Stopped; nothing was written.') as stop:
-    _encode(config, stop)
+  with console.StopRequest('Stopped; nothing was written.'):
+    _encode(config)
 
 
-def _encode(config, stop):
+def _encode(config: config_lib.Config):
   source = storage.path(config.images)
   names = images_lib.find(source)
   if not names:
@@ -46,13 +46,13 @@ def _encode(config, stop):
     raise errors.InputError(f'None of the {len(names)} image files in {source} can be read; the '
                             f'first, {names[0]}: {bad[0]}.')
   arrays = _arrays(config.code_lengths, hashed, good)
-  with stop.deferred():
-    _remove(output)
-    for name, array in arrays.items():
-      storage.write_npy(output / f'{name}.npy', array)
-    storage.write_text(output / SKIPPED,
-                       ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
-    storage.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
+  console.pause()
+  _remove(output)
+  for name, array in arrays.items():
+    storage.write_npy(output / f'{name}.npy', array)
+  storage.write_text(output / SKIPPED,
+                     ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
+  storage.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
   for row in sorted(bad)[:5]:
     console.say(f'Skipped {names[row]}: {bad[row]}.')
   console.say(f'{len(good)} images encoded to {options.text(config.code_lengths)} bits, '

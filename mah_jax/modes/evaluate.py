@@ -26,6 +26,7 @@ def evaluate(config: config_lib.Config):
     if folder.has_codes_only or not config.spec.trains_network:
       data = dataset.load(config)
       outcome = results.read_codes(folder, config, data)
+      console.pause()
       written = results.write_scores(folder, config, data, outcome)
     else:
       devices = step_lib.pick_devices(config.num_devices)
@@ -33,6 +34,7 @@ def evaluate(config: config_lib.Config):
           config, batch_size=step_lib.round_up(config.batch_size, devices))
       data = dataset.load(config)
       outcome = _encode_anew(config, data, step_lib.Devices(devices, config.batch_size), folder)
+      console.pause()
       written = results.write(folder, config, data, outcome)
     table.say(written)
     console.say(f'Written to {folder.path}.')

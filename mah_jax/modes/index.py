@@ -18,7 +18,7 @@ from mah_jax.train import hasher as hasher_lib
 
 def index(config: config_lib.Config):
   """Adds --images to the database of the run in --workdir."""
-  with console.StopRequest('Stopped; the index is what it was.') as stop:
+  with console.StopRequest('Stopped; the index is what it was.'):
     folder, names = search.files_of(config.images)
     searcher = searcher_lib.Searcher(config)
     names, known = _new(searcher.database, str(folder.resolve()), names)
@@ -35,9 +35,9 @@ def index(config: config_lib.Config):
       console.say(f'Skipped {names[row]}: {bad[row]}.')
     if not len(good):
       raise errors.InputError(f'None of the new images in {config.images} can be read.')
-    with stop.deferred():
-      searcher.add(folder, [names[row] for row in good], hasher_lib.select(hashed, good),
-                   None if labels is None else labels[good])
+    console.pause()
+    searcher.add(folder, [names[row] for row in good], hasher_lib.select(hashed, good),
+                 None if labels is None else labels[good])
     labelled = 0 if labels is None else int(labels[good].any(axis=1).sum())
     console.say(f'{len(good)} images added, {labelled} of them with labels, {len(bad)} skipped; '
                 f'{len(searcher):,} rows can be found now.')

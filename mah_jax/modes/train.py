@@ -40,6 +40,7 @@ def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_
   if data.report:
     folder.write_skipped(data.report)
   outcome = fit(config, devices, folder, stop, sources)
+  console.pause()
   if outcome.model is not None:
     model_lib.write(folder.model, outcome.model)
   table.say(results.write(folder, config, data, outcome))
