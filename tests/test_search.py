@@ -323,3 +323,16 @@ def test_every_answer_is_the_start_of_a_longer_one(searcher, data):
   for k, ranking in itertools.product((1, 10, 100), searcher_lib.RANKINGS):
     assert searcher.search(image, k, ranking=ranking) == searcher.search(
         image, 5000, ranking=ranking)[:k]
+
+
+def test_methods_that_train_no_network_are_searched_too(tmp_path, data):
+  run = tmp_path / 'itq'
+  assert main.main(['--dataset=digits', '--method=itq', '--code_lengths=6,24', '--num_devices=1',
+                    f'--workdir={run}']) == 0
+  searcher = mah_jax.load(run, num_devices=1)
+  assert searcher.database.kinds == ['encoded']
+  rows = data.protocol.database[:5]
+  for row, hits in zip(range(5), searcher.search(data.images[rows], 3)):
+    assert (hits[0].row, hits[0].distance) == (row, 0)
+  with pytest.raises(errors.UsageError, match='no learned codes of its database: choose encoded'):
+    searcher.search(data.images[:1], database='learned')
