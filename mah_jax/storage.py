@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
+import hashlib
 import io
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from mah_jax import errors
+
+HERE, EXCHANGE = -100, 2  # arguments of renameat2: AT_FDCWD, RENAME_EXCHANGE
 
 
 def path(name: str | os.PathLike) -> pathlib.Path:
@@ -51,6 +58,63 @@ def install(part: pathlib.Path, target: pathlib.Path):
   os.replace(part, target)
 
 
+MANIFEST = 'written.json'  # in a folder that was written as a whole: the sha256 of its files
+
+
+def check_replaceable(target: pathlib.Path):
+  """Refuses a folder that `replace_folder` must not replace: it holds what that did not write."""
+  if not target.exists() and not target.is_symlink():
+    return
+  if not target.is_dir() or target.is_symlink():
+    raise errors.InputError(f'{target} is no folder: choose another.')
+  there = {path.name for path in target.iterdir()}
+  try:
+    written = set(read_json(target / MANIFEST)) | {MANIFEST}
+  except (OSError, ValueError, TypeError):
+    written = set()
+  foreign = sorted(there - written)
+  if foreign:
+    raise errors.InputError(f'{target} holds files that are not of an earlier result '
+                            f'({", ".join(foreign[:3])}): choose another folder.')
+
+
+def replace_folder(target: pathlib.Path, files: Mapping[str, bytes]):
+  """Makes a folder hold just these files, in one step: until then what it held is there, whole."""
+  check_replaceable(target)
+  target.parent.mkdir(parents=True, exist_ok=True)
+  part = target.with_name(f'.{target.name}.part')
+  shutil.rmtree(part, ignore_errors=True)  # of a command that was cut off
+  try:
+    part.mkdir()
+    for name, content in files.items():
+      write(part / name, content)
+    write_json(part / MANIFEST, {name: hashlib.sha256(content).hexdigest()
+                                 for name, content in files.items()})
+    if target.exists():
+      _exchange(part, target)
+    else:
+      os.rename(part, target)
+  finally:
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _exchange(one: pathlib.Path, other: pathlib.Path):
+  """Gives each of two folders the name of the other; in one step where the system can."""
+  library = ctypes.CDLL(None, use_errno=True)
+  names = os.fsencode(one), os.fsencode(other)
+  if hasattr(library, 'renameat2'):  # Linux
+    failed = library.renameat2(HERE, names[0], HERE, names[1], EXCHANGE)
+  elif hasattr(library, 'renamex_np'):  # macOS
+    failed = library.renamex_np(*names, EXCHANGE)
+  else:
+    failed = True
+  if failed:  # some file systems cannot
+    aside = one.with_name(f'{one.name}.old')
+    os.rename(other, aside)
+    os.rename(one, other)
+    os.rename(aside, one)
+
+
 def write_text(target: pathlib.Path, text: str):
   """Writes a text file; a file name in it may be no valid text, and keeps its bytes."""
   write(target, text.encode(errors='surrogateescape'))
@@ -68,9 +132,19 @@ def read_json(source: pathlib.Path) -> Any:
 
 def write_npy(target: pathlib.Path, array: np.ndarray):
   """Writes an array as a .npy file."""
+  write(target, npy(array))
+
+
+def npy(array: np.ndarray) -> bytes:
+  """An array as the content of a .npy file."""
   buffer = io.BytesIO()
   np.save(buffer, array)
-  write(target, buffer.getvalue())
+  return buffer.getvalue()
+
+
+def json_lines(values: Iterable[Any]) -> bytes:
+  """Values as the content of a file of JSON, one a line, whatever characters they hold."""
+  return ''.join(f'{json.dumps(value)}\n' for value in values).encode()
 
 
 def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:

@@ -62,8 +62,8 @@ def test_a_drsch_run_is_cut_to_other_lengths_and_encodes(tmp_path, capsys, encod
   assert main.main(['--mode=encode', f'--workdir={workdir}', f'--images={photos}',
                     '--num_devices=1', '--code_lengths=6,8']) == 0
   assert sorted(path.name for path in (workdir / 'encoded').iterdir()) == [
-      'bit_weights_6.npy', 'bit_weights_8.npy', 'codes_6.npy', 'codes_8.npy', 'files.txt',
-      'skipped.txt']
+      'bit_weights_6.npy', 'bit_weights_8.npy', 'codes_6.npy', 'codes_8.npy', 'files.jsonl',
+      'skipped.jsonl', 'written.json']
   assert main.main([*evaluate, '--code_lengths=6,8']) == 0
   last = _results(workdir)
   shutil.rmtree(workdir / 'checkpoints')  # codes alone are scored alike, at their own lengths

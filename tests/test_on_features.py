@@ -179,7 +179,7 @@ def test_photographs_go_through_a_backbone_whose_weights_must_stay(photos, tmp_p
   for folder, arguments in ((workdir, encode), (fitted, encode_fitted)):
     assert main.main(arguments) == 0
     names = json.loads((folder / 'codes' / 'names.json').read_text())
-    files = (codes / folder.name / 'files.txt').read_text().splitlines()
+    files = list(map(json.loads, (codes / folder.name / 'files.jsonl').read_text().splitlines()))
     packed = np.load(codes / folder.name / 'codes_4.npy')
     for side in ('queries', 'database') if folder == fitted else ('queries',):
       expected = np.packbits(np.load(folder / 'codes' / f'{side}_4.npy') > 0, axis=1)

@@ -1,5 +1,6 @@
 """Whole runs on folders of real JPEG files: streaming, several devices, resuming, encoding."""
 
+import errno
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from PIL import Image
 
 from mah_jax import config
 from mah_jax import main
+from mah_jax import storage
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
 from mah_jax.runs import folder as folder_lib
@@ -63,6 +65,10 @@ def own_cache(tmp_path, monkeypatch):
 
 def _run(photos, workdir, *more):
   return main.main([*FLAGS, f'--data_dir={photos}', f'--workdir={workdir}', *more])
+
+
+def _lines(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _results(workdir):
@@ -168,9 +174,10 @@ def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_
   assert main.main(arguments) == 0
   output = capsys.readouterr().out
   assert '20 images encoded' in output and '1 skipped' in output and 'broken.jpg' in output
-  names = (tmp_path / 'codes' / 'files.txt').read_text().splitlines()
+  names = _lines(tmp_path / 'codes' / 'files.jsonl')
   assert names == [f'sub/{i:02}.jpg' for i in range(20)]
-  assert (tmp_path / 'codes' / 'skipped.txt').read_text().startswith('broken.jpg\t')
+  skipped, = _lines(tmp_path / 'codes' / 'skipped.jsonl')
+  assert skipped['file'] == 'broken.jpg' and skipped['reason']
   # The same images as queries and database rows of the run have the same codes.
   data = datasets.load('folder', str(photos), 0, query_fraction=0.2, cache_dir=tmp_path)
   queries = [int(data.names[row].split()[1].split('.')[0]) for row in data.protocol.queries]
@@ -192,7 +199,7 @@ def test_new_images_get_the_nearest_codes_that_an_evaluation_gives(
   assert main.main(['--mode=evaluate', f'--workdir={copy}', *nearest]) == 0
   assert main.main(['--mode=encode', f'--images={photos}', f'--workdir={finished}',
                     f'--output={tmp_path / "codes"}', *nearest]) == 0
-  names = (tmp_path / 'codes' / 'files.txt').read_text().splitlines()
+  names = _lines(tmp_path / 'codes' / 'files.jsonl')
   data = datasets.load('folder', str(photos), 0, query_fraction=0.2, cache_dir=tmp_path)
   places = [names.index(data.names[row]) for row in data.protocol.queries]
   changed, both = 0, (finished, copy)
@@ -213,6 +220,45 @@ def test_a_run_at_work_is_not_read_but_readers_share_a_folder(photos, finished, 
     assert 'Another run is at work' in capsys.readouterr().err
   with folder.opened(shared=True):
     assert main.main(encode) == 0
+
+
+def test_an_encoding_replaces_an_earlier_one_and_nothing_else(photos, finished, tmp_path, capsys):
+  new, output = tmp_path / 'new', tmp_path / 'codes'
+  new.mkdir()
+  encode = ['--mode=encode', f'--images={new}', f'--workdir={finished}', '--num_devices=1']
+  for name in ('a.jpg', 'b.jpg'):
+    shutil.copy(photos / 'photo 0.jpg', new / name)
+    assert main.main([*encode, f'--output={output}']) == 0
+  assert _lines(output / 'files.jsonl') == ['a.jpg', 'b.jpg']
+  assert sorted(path.name for path in tmp_path.iterdir() if path.name != 'cache') == [
+      'codes', 'new']  # nothing is left over
+  (output / 'codes_2024.npy').write_bytes(b"a user's own")
+  before = {path.name: path.read_bytes() for path in output.iterdir()}
+  for folder in (output, finished, new):
+    assert main.main([*encode, f'--output={folder}']) == 1
+    assert 'choose another folder' in capsys.readouterr().err
+  assert {path.name: path.read_bytes() for path in output.iterdir()} == before
+
+
+def test_a_full_disk_leaves_the_earlier_encoding(photos, finished, tmp_path, capsys, monkeypatch):
+  output = tmp_path / 'codes'
+  encode = ['--mode=encode', f'--images={photos}', f'--workdir={finished}', '--num_devices=1',
+            f'--output={output}']
+  assert main.main(encode) == 0
+  before = {path.name: path.read_bytes() for path in output.iterdir()}
+  written = []
+
+  def install(part, target):
+    written.append(target)
+    if len(written) == 2:
+      raise OSError(errno.ENOSPC, 'No space left on device', str(target))
+    os.replace(part, target)
+
+  monkeypatch.setattr(storage, 'install', install)
+  assert main.main(encode) == 1
+  assert 'No space left' in capsys.readouterr().err
+  assert {path.name: path.read_bytes() for path in output.iterdir()} == before
+  assert [path.name for path in tmp_path.iterdir() if path.name != 'cache'] == ['codes']
 
 
 @pytest.mark.parametrize('flags, words, code', [
@@ -265,12 +311,14 @@ def test_names_that_are_no_text_and_other_batch_sizes_are_no_obstacle(photos, fi
                                                                       capsys):
   new = os.fsencode(tmp_path / 'new')
   os.mkdir(new)
-  shutil.copy(photos / 'photo 0.jpg', new + b'/fine\xfc.jpg')
+  for name in (b'/fine\xfc.jpg', b'/two\nlines.jpg'):
+    shutil.copy(os.fsencode(photos / 'photo 0.jpg'), new + name)
   with open(new + b'/broken\xfc.jpg', 'wb') as file:
     file.write(b'no image')
   assert main.main(['--mode=encode', f'--images={tmp_path / "new"}', f'--workdir={finished}',
                     '--batch_size=4', '--num_devices=1', f'--output={tmp_path / "codes"}']) == 0
-  assert (tmp_path / 'codes' / 'files.txt').read_bytes() == b'fine\xfc.jpg\n'
+  names = _lines(tmp_path / 'codes' / 'files.jsonl')
+  assert [os.fsencode(name) for name in names] == [b'fine\xfc.jpg', b'two\nlines.jpg']
   assert '1 skipped' in capsys.readouterr().out
   # Orbax's warnings pass pytest by, so that only the level shows that they are not printed.
   assert logging.getLogger('absl').getEffectiveLevel() == logging.ERROR

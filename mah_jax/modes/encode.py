@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 
 from mah_jax import config as config_lib
@@ -15,8 +13,8 @@ from mah_jax.data import images as images_lib
 from mah_jax.runs import restoring
 from mah_jax.train import hasher as hasher_lib
 
-INDEX = 'files.txt'      # line i names the image of row i
-SKIPPED = 'skipped.txt'  # images that could not be read, with the reason
+INDEX = 'files.jsonl'      # line i names the image of row i
+SKIPPED = 'skipped.jsonl'  # images that could not be read, with the reason
 
 
 def encode(config: config_lib.Config):
@@ -34,7 +32,8 @@ def _encode(config: config_lib.Config):
   hasher = restoring.hasher(config)
   output = storage.path(config.output or f'{config.workdir}/encoded')
   try:
-    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+    storage.check_replaceable(output)  # before the work, not after it
+    output.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise errors.InputError(f'--output={output} cannot be made ({error.strerror}): choose '
                             'another.') from error
@@ -47,12 +46,10 @@ def _encode(config: config_lib.Config):
                             f'first, {names[0]}: {bad[0]}.')
   arrays = _arrays(config.code_lengths, hashed, good)
   console.pause()
-  _remove(output)
-  for name, array in arrays.items():
-    storage.write_npy(output / f'{name}.npy', array)
-  storage.write_text(output / SKIPPED,
-                     ''.join(f'{names[row]}\t{bad[row]}\n' for row in sorted(bad)))
-  storage.write_text(output / INDEX, ''.join(f'{names[row]}\n' for row in good))
+  storage.replace_folder(output, {
+      **{f'{name}.npy': storage.npy(array) for name, array in arrays.items()},
+      INDEX: storage.json_lines(names[row] for row in good),
+      SKIPPED: storage.json_lines({'file': names[row], 'reason': bad[row]} for row in sorted(bad))})
   for row in sorted(bad)[:5]:
     console.say(f'Skipped {names[row]}: {bad[row]}.')
   console.say(f'{len(good)} images encoded to {options.text(config.code_lengths)} bits, '
@@ -68,11 +65,3 @@ def _arrays(code_lengths: tuple[int, ...], hashed: hasher_lib.Hashed,
   arrays = {f'{name}_{c}': np.packbits(head[good] > 0, axis=1)
             for name, heads in sides.items() for c, head in zip(code_lengths, heads)}
   return arrays | {f'bit_weights_{c}': w for c, w in zip(code_lengths, hashed.weights or ())}
-
-
-def _remove(output: pathlib.Path):
-  """Removes the files of an earlier encoding, the index first: its rows are other images."""
-  (output / INDEX).unlink(missing_ok=True)
-  for name in ('codes', 'database_codes', 'bit_weights'):
-    for path in output.glob(f'{name}_[0-9]*.npy'):
-      path.unlink()
