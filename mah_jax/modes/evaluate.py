@@ -8,6 +8,7 @@ import time
 
 from mah_jax import config as config_lib
 from mah_jax import console
+from mah_jax import errors
 from mah_jax.data import datasets
 from mah_jax.modes import train
 from mah_jax.runs import folder as folder_lib
@@ -48,6 +49,18 @@ def _encode_anew(config: config_lib.Config, data: datasets.Dataset, devices: ste
     step, reports = checkpoints.newest()
     for report in reports:
       console.say(report)
+    _check_step(folder, step)
     progress = trainer_lib.restore(config, data, devices, checkpoints, step)
   trainer_lib.check_codes(progress.state.codes)
   return train.network_outcome(progress, began)
+
+
+def _check_step(folder: folder_lib.RunFolder, step: int):
+  """Refuses to replace results by those of a checkpoint after fewer or more steps."""
+  if folder.results.exists():
+    scored = results.read(folder).get('step', step)
+    if scored != step:
+      raise errors.InputError(
+          f'{folder.results} is of step {scored}, but the newest checkpoint that can be used is '
+          f'of step {step}: the training command goes on from there; to score that one all the '
+          'same, move results.json away.')
