@@ -108,3 +108,14 @@ def test_an_update_of_codes_checks_its_arguments(change, words):
 def test_weights_of_pairs_have_names():
   with pytest.raises(ValueError, match='equal, balanced'):
     similarity.pair_weights(LABELS, 'evn')
+
+
+@pytest.mark.parametrize('method', [['--method=mah'], ['--method=itq']])
+@pytest.mark.parametrize('name', ['results.json', 'metrics.jsonl', 'config.json', 'notes.txt',
+                                  'codes/database_4.npy'])
+@pytest.mark.parametrize('content', [b'{"mine": 1}', b'{', b'\x80'])
+def test_a_folder_of_something_else_is_left_alone(method, name, content, tmp_path, capsys):
+  run = ['--dataset=digits', f'--workdir={tmp_path}', '--num_devices=1', *method]
+  (tmp_path / name).parent.mkdir(exist_ok=True)
+  (tmp_path / name).write_bytes(content)
+  _assert_refused(run, 1, 'not of a run', tmp_path, capsys)

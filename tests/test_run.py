@@ -279,7 +279,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_run_ends_the_same(
   content[len(content) // 2] ^= 1
   largest.write_bytes(content)
   before = {path: path.read_bytes() for path in workdir.rglob('*') if path.is_file()}
-  assert _command(workdir, '--num_rounds=2', '--mode=evaluate') == 1  # the one before is of step 1
+  assert _command(workdir, '--num_rounds=2', '--mode=evaluate') == 1  # the one before is of round 1
   assert f'is of step {newest}, but' in capsys.readouterr().err
   assert {path: path.read_bytes() for path in workdir.rglob('*') if path.is_file()} == before
   assert _command(workdir) == 0

@@ -27,6 +27,7 @@ def train(config: config_lib.Config):
           'features that were extracted are kept, fits are not.')
   with console.StopRequest(f'Stopped; {kept}') as stop:
     folder = folder_lib.RunFolder(config.workdir)
+    folder.check_own()
     config = backbone.resolve(config, folder.flags())
     devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
     with folder.claimed(config):
@@ -65,6 +66,9 @@ def _train_network(config: config_lib.Config, devices: step_lib.Devices,
     step, reports = checkpoints.newest(required=False)
     for report in reports:
       console.say(report)
+    if step is None and folder.results.exists():
+      raise errors.InputError(f'{folder.path} holds the results of a run, but no checkpoint that '
+                              'can be used: choose another --workdir, or remove the folder.')
     if step is None:
       progress = trainer_lib.begin(config, sources.dataset(config), devices, sources)
     else:

@@ -40,6 +40,7 @@ class RunFolder:
   @contextlib.contextmanager
   def claimed(self, config: config_lib.Config) -> Iterator[None]:
     """Makes the folder this run's while it is entered; refuses one that holds another run."""
+    self.check_own()
     saved = self.flags()
     if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()):
       config_lib.check_same(config, saved)
@@ -53,6 +54,26 @@ class RunFolder:
                               f'({error.strerror}): choose another.') from error
     with self._locked(shared=False):
       yield
+
+  def check_own(self):
+    """Refuses a folder that holds something else than a run."""
+    if not self.path.is_dir() or self._is_run():
+      return
+    foreign = sorted(path.name for path in self.path.iterdir()
+                     if path != self.checkpoints and not path.name.startswith('.'))
+    if foreign:
+      raise errors.InputError(f'{self.path} holds something that is not of a run '
+                              f'({", ".join(foreign[:3])}): choose another --workdir.')
+
+  def _is_run(self) -> bool:
+    """Whether a config.json, or what checkpoints say, makes it the folder of a run."""
+    config = self.path / 'config.json'
+    if not config.exists():
+      return any(self.checkpoints.glob('*'))
+    try:
+      return 'flags' in storage.read_json(config)
+    except (ValueError, TypeError):
+      return any(self.checkpoints.glob('*')) or self.archive.exists()  # its config is damaged
 
   @contextlib.contextmanager
   def opened(self, *, shared: bool = False) -> Iterator[None]:
