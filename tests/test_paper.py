@@ -1,6 +1,7 @@
 """The paper's experiments: their list, their verdicts, and a miniature of all of them."""
 
 import csv
+import itertools
 import json
 import re
 import sys
@@ -174,7 +175,10 @@ def test_kept_codes_are_scored_anew_to_the_same_numbers(made):
   before = storage.read_json(kept / 'results.json')
   from mah_jax import main
   assert main.main(['--mode=evaluate', f'--workdir={kept}']) == 0
-  assert storage.read_json(kept / 'results.json')['metrics'] == before['metrics']
+  after = storage.read_json(kept / 'results.json')['metrics']
+  for c, kind in itertools.product('468', ('learned', 'encoded')):
+    assert 'map' in after[c][kind].pop('outputs')  # which the many runs do without
+  assert after == before['metrics']
 
 
 def test_a_second_call_makes_no_run_and_a_lost_run_is_made_again(made, monkeypatch):
