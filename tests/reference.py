@@ -1,5 +1,7 @@
 """Slow and obvious versions of the formulas, in NumPy and float64."""
 
+import itertools
+
 import numpy as np
 
 from mah_jax.methods import base
@@ -49,3 +51,20 @@ def seen(outputs, position, memory=None, step=0):
   """The `Seen` of a loss on a single device, all of whose images count."""
   return base.Seen(position, outputs if memory is None else memory, outputs, position,
                    np.ones(len(position), np.float32), step)
+
+
+def plain_ap(relevant, k=None):
+  """AP of one ranked list of 0/1 over its first k, divided by the hits among them."""
+  hits, total = 0, 0.0
+  for rank, hit in enumerate(relevant[:k], start=1):
+    if hit:
+      hits += 1
+      total += hits / rank
+  return total / hits if hits else 0.0
+
+
+def all_tie_orders(distance):
+  """Every ranking of the rows that sorts by distance, as tuples of row numbers."""
+  ties = [np.flatnonzero(distance == d) for d in np.unique(distance)]
+  for parts in itertools.product(*map(itertools.permutations, ties)):
+    yield [row for part in parts for row in part]

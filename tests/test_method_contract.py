@@ -143,6 +143,9 @@ def test_codes_are_codes_and_find_their_class(name):
                         (own.database, split.database)):
       assert array.shape == (len(rows), own.queries.shape[1]) and array.dtype == np.int8
       assert set(np.unique(array)) == {-1, 1}
+    if name not in SHALLOW:
+      assert own.outputs.dtype == np.float32
+      np.testing.assert_array_equal(np.where(own.outputs >= 0, 1, -1), own.queries)
   labels = data.labels[split.queries], data.labels[split.database]
   assert metrics.evaluate(codes[-1].queries, codes[-1].database, *labels)['map'] > CASES[name][1]
 
@@ -230,6 +233,14 @@ def test_four_devices_agree_with_one(name):
 def test_a_loss_that_is_not_finite_stops_the_run(name):
   with pytest.raises(errors.InputError, match='lower --learning_rate'):
     toy.fit(_make(name, learning_rate=1e35, num_rounds=3))
+
+
+def test_outputs_that_are_not_finite_are_refused():
+  made = _make('mah')
+  state = made.new_state()
+  state = state.replace(params=jax.tree.map(lambda x: 1e30 * x, state.params))
+  with pytest.raises(errors.NotFiniteError, match='after 0 steps are not finite'):
+    made.codes(state)
 
 
 def test_a_shallow_run_averages_seeds_and_writes_its_folder(tmp_path, capsys):

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import reference
 
 from mah_jax.evaluation import metrics
 from mah_jax.evaluation import ties
@@ -22,23 +23,6 @@ def distance_and_relevance(query_codes, codes, query_labels, labels):
   """Both [q, n], straight from the definitions."""
   distance = (query_codes[:, None] != codes[None]).sum(axis=2)
   return distance, (query_labels[:, None] & labels[None]).any(axis=2)
-
-
-def plain_ap(relevant, k=None):
-  """AP of one ranked list of 0/1 over its first k, divided by the hits among them."""
-  hits, total = 0, 0.0
-  for rank, hit in enumerate(relevant[:k], start=1):
-    if hit:
-      hits += 1
-      total += hits / rank
-  return total / hits if hits else 0.0
-
-
-def all_tie_orders(distance):
-  """Every ranking of the rows that sorts by distance, as tuples of row numbers."""
-  ties = [np.flatnonzero(distance == d) for d in np.unique(distance)]
-  for parts in itertools.product(*map(itertools.permutations, ties)):
-    yield [row for part in parts for row in part]
 
 
 def test_a_ranking_worked_by_hand():
@@ -60,13 +44,13 @@ def test_scores_equal_the_enumeration_of_all_tie_orders(seed, c):
   expected = {name: [] for name in ('map', 'map_low', 'map_high')}
   at = {(name, k): [] for name in ('precision', 'map') for k in range(1, 8)}
   for distance, relevant in zip(*distance_and_relevance(*case), strict=True):
-    orders = [relevant[order] for order in all_tie_orders(distance)]
-    aps = [plain_ap(order) for order in orders]
+    orders = [relevant[order] for order in reference.all_tie_orders(distance)]
+    aps = [reference.plain_ap(order) for order in orders]
     for name, value in zip(expected, (np.mean(aps), min(aps), max(aps)), strict=True):
       expected[name].append(value)
     for k in range(1, 8):
       at['precision', k].append(np.mean([order[:k].mean() for order in orders]))
-      at['map', k].append(np.mean([plain_ap(order, k) for order in orders]))
+      at['map', k].append(np.mean([reference.plain_ap(order, k) for order in orders]))
   for k in range(1, 8):  # the last one is more than there are rows
     scores = metrics.evaluate(*case, k=k)
     for name in expected:
@@ -115,7 +99,7 @@ def test_map_at_k_sums_over_all_draws_from_a_large_tie():
 def test_database_order_is_a_stable_sort(c):
   case = random_case(c, 30, 200, c, 5, density=0.2)
   expected = [
-      plain_ap(relevant[np.argsort(distance, kind='stable')])
+      reference.plain_ap(relevant[np.argsort(distance, kind='stable')])
       for distance, relevant in zip(*distance_and_relevance(*case), strict=True)]
   assert metrics.evaluate(*case)['map_database_order'] == pytest.approx(np.mean(expected))
 

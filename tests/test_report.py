@@ -7,6 +7,7 @@ import pytest
 
 from mah_jax import config
 from mah_jax import report
+from mah_jax.runs import table
 
 
 def _run(folder, maps, *, protocol='p' * 64, kind='learned', deviation=None, **flags):
@@ -45,6 +46,24 @@ def test_seeds_are_averaged_and_lengths_of_single_runs_stand_in_one_row(tmp_path
       ['adsh', 'learned', '', '0.800 (1; 9)', '0.600 (1; 9)'],
       ['itq', 'encoded', '', '0.400 +-0.050 (3; 9)', '']]
   assert 'random order has map 0.1000' in printed
+
+
+def test_the_ranking_by_outputs_stands_in_no_table(tmp_path, capsys):
+  folder = _run(tmp_path / 'a', {'4': 0.5})
+  assert report.main([folder]) == 0
+  before, path = capsys.readouterr().out, tmp_path / 'a' / 'results.json'
+  results = json.loads(path.read_text())
+  results['metrics']['4']['learned']['outputs'] = {'map': 0.75}
+  path.write_text(json.dumps(results))
+  assert report.main([folder]) == 0
+  assert capsys.readouterr().out == before
+  assert table.by_outputs(results) == [
+      'Ranked by the outputs of each query in place of its code: map 0.7500 (4 bits learned).']
+  results['metrics']['4']['deviation'] = {'learned': {'map': 0.2, 'outputs': {'map': 0.125}}}
+  results['metrics']['8'] = {'encoded': {'map': 0.5, 'outputs': {'map': 0.25}},
+                             'weighted': {'map': 0.5}}
+  sentence, = table.by_outputs(results)
+  assert sentence.endswith('0.7500 +-0.1250 (4 bits learned), 0.2500 (8 bits encoded).')
 
 
 def test_a_method_run_in_two_ways_has_two_rows(tmp_path, capsys):

@@ -101,10 +101,18 @@ def test_the_written_codes_give_the_written_scores(finished):
     queries, database = load(f'queries_{c}'), load(f'database_{c}')
     assert queries.shape == (100, c) and database.shape == (1697, c)
     assert queries.dtype == database.dtype == np.int8
-    scores = metrics.evaluate(queries, database, load('query_labels'), load('database_labels'))
-    assert scores == _results(finished)['metrics'][str(c)]['learned']
+    labels = load('query_labels'), load('database_labels')
+    scores = metrics.evaluate(queries, database, *labels)
     last = _rounds(finished)[-1]['metrics'][str(c)]['learned']
     assert last == scores
+    outputs, = np.load(finished / 'codes.npz')[f'outputs_{c}']
+    assert outputs.dtype == np.float32
+    np.testing.assert_array_equal(np.where(outputs >= 0, 1, -1), queries)
+    assert np.abs(outputs).max() <= 1  # of tanh
+    by_outputs = metrics.evaluate_outputs(outputs, database, *labels)
+    assert by_outputs['map'] != scores['map']
+    assert _results(finished)['metrics'][str(c)]['learned'] == scores | {'outputs': by_outputs}
+    assert 'outputs' in _results(finished)['metrics'][str(c)]['encoded']
 
 
 def _assert_close_scores(one, two):
@@ -112,6 +120,7 @@ def _assert_close_scores(one, two):
     for kind, scores in kinds.items():
       expected = _results(two)['metrics'][c][kind]
       assert scores.pop('codewords', None) == expected.pop('codewords', None)
+      assert scores.pop('outputs', {}) == pytest.approx(expected.pop('outputs', {}), abs=1e-3)
       assert scores == pytest.approx(expected, abs=1e-3)
 
 
@@ -128,10 +137,14 @@ def test_evaluate_restores_from_shapes_and_scores_the_same(
   _assert_close_scores(copy, finished)
   printed = capsys.readouterr().out
   assert 'map_database_order' in printed and 'precision@5000' in printed
+  by_outputs = _results(copy)['metrics']['8']['encoded']['outputs']['map']
+  assert 'Ranked by the outputs of each query in place of its code: map 0.' in printed
+  assert f', {by_outputs:.4f} (8 bits encoded).' in printed
   assert main.main([*evaluate, '--k=10']) == 0
   assert 'precision@10 ' in capsys.readouterr().out
   results = _results(copy)
   scores = results['metrics']['8']['learned']
+  assert 0 < scores.pop('outputs')['precision@10'] < 1
   assert results['k'] == 10 and 0 < scores['precision@10'] < 1
   queries, database, *labels = (np.load(copy / 'codes' / f'{name}.npy') for name in (
       'queries_8', 'database_8', 'query_labels', 'database_labels'))
@@ -166,7 +179,7 @@ def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   evaluate = ['--mode=evaluate', f'--workdir={tmp_path}']
   results = json.loads((tmp_path / 'results.json').read_text())
   for kinds in results['metrics'].values():  # to be found anew
-    kinds['learned']['map'] = kinds['encoded']['map'] = 0.0
+    kinds['learned']['map'] = kinds['encoded']['outputs']['map'] = 0.0
   (tmp_path / 'results.json').write_text(json.dumps(results))
   assert main.main(evaluate) == 0
   assert _results(tmp_path) == _results(finished)
@@ -181,10 +194,20 @@ def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   arrays = dict(np.load(tmp_path / 'codes.npz'))
   capsys.readouterr()
   for change in ({'encoded_8': arrays['encoded_8'][:, 1:]}, {'queries_4': arrays['queries_4'][1:]},
-                 {'learned_4': arrays['learned_4'] > 0}):
+                 {'learned_4': arrays['learned_4'] > 0},
+                 {'outputs_4': arrays['outputs_4'].transpose(0, 2, 1)},
+                 {'outputs_8': arrays['outputs_8'] * np.nan}):
     np.savez(tmp_path / 'codes.npz', **(arrays | change))
     assert main.main(evaluate) == 1
     assert 'lacks codes' in capsys.readouterr().err
+  np.savez(tmp_path / 'codes.npz', **{
+      name: values for name, values in arrays.items() if not name.startswith('outputs')})
+  assert main.main(evaluate) == 0  # an archive of an earlier version
+  assert 'Ranked by the outputs' not in capsys.readouterr().out
+  for c, kinds in _results(finished)['metrics'].items():
+    for kind, scores in kinds.items():
+      scores.pop('outputs', None)
+      assert _results(tmp_path)['metrics'][c][kind] == scores
   (tmp_path / 'codes.npz').write_bytes(content[:1000])
   assert main.main(evaluate) == 1
   assert 'codes.npz' in capsys.readouterr().err

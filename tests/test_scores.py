@@ -51,15 +51,43 @@ def test_encoded_codes_are_searched_where_a_method_holds_none(case):
   assert result['codebook'] == metrics.codebook(encoded, labels[1])
 
 
+@pytest.mark.parametrize('code_updates, kind', [(3, 'learned'), (0, 'assigned')])
+def test_outputs_are_scored_inside_each_kind_but_weighted(case, code_updates, kind):
+  queries, learned, encoded, weights, labels = case
+  outputs = queries * np.random.default_rng(1).random(queries.shape).astype(np.float32)
+  codes = scores.Codes(queries, learned, encoded, weights, outputs)
+  plain = scores.score(codes, *labels, k=7, code_updates=code_updates)
+  result = scores.add_outputs(plain, codes, *labels, k=7)
+  assert list(result) == [kind, 'encoded', 'weighted', 'codebook']
+  for name, database in ((kind, learned), ('encoded', encoded)):
+    assert result[name] == plain[name] | {
+        'outputs': metrics.evaluate_outputs(outputs, database, *labels, k=7)}
+    assert result[name]['outputs']['map'] != result[name]['map']
+  assert {name: result[name] for name in ('weighted', 'codebook')} == {
+      name: plain[name] for name in ('weighted', 'codebook')}
+
+
+def test_codes_without_outputs_or_without_learned_ones(case):
+  queries, learned, encoded, _, labels = case
+  plain = {'learned': {'map': 0.5}, 'codebook': {}}
+  assert scores.add_outputs(plain, scores.Codes(queries, learned, None), *labels, k=5) == plain
+  codes = scores.Codes(queries, None, encoded, outputs=queries / 2)
+  result = scores.add_outputs({'encoded': {'map': 0.5}, 'codebook': {}}, codes, *labels, k=5)
+  assert list(result) == ['encoded', 'codebook'] and result['encoded']['map'] == 0.5
+  assert 'outputs' in result['encoded']
+
+
 def test_seeds_are_averaged_by_hand():
   first, second, third = (
-      {'4': {'learned': {'map': a, 'map@9': 0.5}, 'encoded': {'map': 0.1}, 'codebook': book}}
-      for a, book in ((0.2, 'first'), (0.5, 'second'), (0.8, 'third')))
+      {'4': {'learned': {'map': a, 'map@9': 0.5}, 'encoded': {'map': 0.1, 'outputs': {'map': a}},
+             'codebook': book}} for a, book in ((0.2, 'first'), (0.5, 'second'), (0.8, 'third')))
   average = scores.average([first, second, third])['4']
   assert average['learned'] == pytest.approx({'map': 0.5, 'map@9': 0.5})
+  assert average['encoded'].pop('outputs') == pytest.approx({'map': 0.5})
   assert average['encoded'] == pytest.approx({'map': 0.1})
   # (0.3^2 + 0 + 0.3^2) / (3 - 1) = 0.3^2
   assert average['deviation']['learned'] == pytest.approx({'map': 0.3, 'map@9': 0.0})
+  assert average['deviation']['encoded'].pop('outputs') == pytest.approx({'map': 0.3})
   assert average['deviation']['encoded'] == pytest.approx({'map': 0.0})
   assert average['codebook'] == 'first'
   assert list(average) == ['learned', 'encoded', 'deviation', 'codebook']

@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent import futures
 from typing import Any
 
@@ -54,20 +55,55 @@ def evaluate(
   """
   query_codes, query_labels = _checked('query', query_codes, query_labels)
   database_codes, database_labels = _checked('database', database_codes, database_labels)
-  _check_equal_columns('codes', query_codes, database_codes)
-  _check_equal_columns('labels', query_labels, database_labels)
-  if k < 1:
-    raise ValueError(f'k is {k}, but it counts rows from the first on; give 1 or more.')
+  _check_equal_columns('query codes', query_codes, 'database codes', database_codes)
+  _check_equal_columns('query labels', query_labels, 'database labels', database_labels)
+  _check_k(k)
 
   queries = hamming.merge(query_codes, query_labels)
   database = hamming.merge(database_codes, database_labels)
   c = query_codes.shape[1]
-  sums = None if weights is None else hamming.byte_sums(_checked_weights(weights, c))
-  scores = _mean_scores(queries, database, c, k, sums)
-  if sums is not None:
-    plain = _mean_scores(queries, database, c, k)
-    scores['precision_radius_2'] = plain['precision_radius_2']
-  return scores
+  if weights is None:
+    return _mean_scores(queries, database, c, k)
+  weights = np.broadcast_to(_checked_weights(weights, c), (len(queries.codes), c))
+  scores = _mean_scores(queries, database, c, k, weights)
+  plain = _mean_scores(queries, database, c, k)
+  return scores | {'precision_radius_2': plain['precision_radius_2']}
+
+
+def evaluate_outputs(
+    query_outputs: np.ndarray,
+    database_codes: np.ndarray,
+    query_labels: np.ndarray,
+    database_labels: np.ndarray,
+    k: int = 5000,
+) -> dict[str, float]:
+  """Scores the ranking of the database by inner product with the outputs of each query.
+
+  The inner product of outputs u and a code b is sum |u| - 2 d, where d is the distance of b to
+  the signs of u with the weights |u|: each query has weights of its own. They are rounded to
+  2^-20 of the query's largest, and rows that are equal after that are ties. An output of 0 has
+  no say.
+
+  Args:
+    query_outputs: real numbers whose signs are the codes of the queries, [q, c].
+    database_codes: codes in {-1, +1}, [n, c].
+    query_labels: 0/1 per label, [q, L].
+    database_labels: 0/1 per label, [n, L].
+    k: how many of the first rows `precision@k` and `map@k` look at.
+
+  Returns:
+    The scores of `evaluate`, without `precision_radius_2`, which has no meaning here.
+  """
+  outputs, query_labels = _checked_outputs(query_outputs, query_labels)
+  database_codes, database_labels = _checked('database', database_codes, database_labels)
+  _check_equal_columns('query outputs', outputs, 'database codes', database_codes)
+  _check_equal_columns('query labels', query_labels, 'database labels', database_labels)
+  _check_k(k)
+  label_sets = distinct.number_rows(query_labels)
+  queries = hamming.Merged(  # whose codes are not merged, for equal ones rank differently
+      distinct.pack(outputs >= 0), np.arange(len(outputs)), label_sets.packed, label_sets.of_row)
+  database = hamming.merge(database_codes, database_labels)
+  return _mean_scores(queries, database, outputs.shape[1], k, np.abs(outputs))
 
 
 def chance(query_labels: np.ndarray, database_labels: np.ndarray) -> float:
@@ -136,6 +172,21 @@ def _checked(
   return codes, labels
 
 
+def _checked_outputs(
+    outputs: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Outputs in float64 and labels of the queries as arrays; raises if unusable."""
+  outputs = np.asarray(outputs, np.float64)
+  _check_shape('query outputs', outputs)
+  wrong = outputs[~np.isfinite(outputs)]
+  if wrong.size:
+    raise ValueError(f'query outputs hold {wrong[0]}; give finite numbers.')
+  labels = _checked_labels('query', labels)
+  if len(outputs) != len(labels):
+    raise ValueError(f'{len(outputs)} rows of query outputs came with {len(labels)} rows of '
+                     'labels; give one row of labels per query.')
+  return outputs, labels
+
+
 def _checked_labels(name: str, labels: np.ndarray) -> np.ndarray:
   """Labels of the queries or of the database as an array; raises if it is unusable."""
   return _checked_matrix(f'{name} labels', labels, 0, 1, 'give one column per label')
@@ -145,12 +196,23 @@ def _checked_matrix(
     what: str, matrix: np.ndarray, low: int, high: int, remedy: str) -> np.ndarray:
   """A matrix as an array; raises if it is empty or holds more than `low` and `high`."""
   matrix = np.asarray(matrix)
-  if matrix.ndim != 2 or 0 in matrix.shape:
-    raise ValueError(f'{what} have shape {matrix.shape}, but a non-empty matrix with one '
-                     'row per image is needed.')
+  _check_shape(what, matrix)
   if not ((matrix == low) | (matrix == high)).all():
     raise ValueError(f'{what} hold values other than {low} and {high}; {remedy}.')
   return matrix
+
+
+def _check_shape(what: str, matrix: np.ndarray) -> None:
+  """Raises if an array is no matrix, or an empty one."""
+  if matrix.ndim != 2 or 0 in matrix.shape:
+    raise ValueError(f'{what} have shape {matrix.shape}, but a non-empty matrix with one '
+                     'row per image is needed.')
+
+
+def _check_k(k: int) -> None:
+  """Raises if k is no number of rows."""
+  if k < 1:
+    raise ValueError(f'k is {k}, but it counts rows from the first on; give 1 or more.')
 
 
 def _checked_weights(weights: np.ndarray, c: int) -> np.ndarray:
@@ -165,49 +227,55 @@ def _checked_weights(weights: np.ndarray, c: int) -> np.ndarray:
   return weights
 
 
-def _check_equal_columns(what: str, query: np.ndarray, database: np.ndarray) -> None:
-  """Raises if queries and database have different numbers of columns."""
-  if query.shape[1] != database.shape[1]:
-    raise ValueError(f'query {what} have {query.shape[1]} columns and database {what} '
-                     f'{database.shape[1]}; both need the same number.')
+def _check_equal_columns(
+    what: str, matrix: np.ndarray, other_what: str, other: np.ndarray) -> None:
+  """Raises if two matrices have different numbers of columns."""
+  if matrix.shape[1] != other.shape[1]:
+    raise ValueError(f'{what} have {matrix.shape[1]} columns and {other_what} '
+                     f'{other.shape[1]}; both need the same number.')
 
 
 def _relevant_rows(query_labels: np.ndarray, database_labels: np.ndarray) -> np.ndarray:
   """How many rows of the database are relevant to each query, [q, L], [n, L] -> [q]."""
   query_labels = _checked_labels('query', query_labels)
   database_labels = _checked_labels('database', database_labels)
-  _check_equal_columns('labels', query_labels, database_labels)
+  _check_equal_columns('query labels', query_labels, 'database labels', database_labels)
   queries, database = distinct.number_rows(query_labels), distinct.number_rows(database_labels)
   return distinct.count_overlapping(queries, database)[queries.of_row]
 
 
 def _mean_scores(
     queries: hamming.Merged, database: hamming.Merged, c: int, k: int,
-    sums: np.ndarray | None = None) -> dict[str, float]:
-  """`evaluate` of merged rows; `sums` from `hamming.byte_sums` for weighted distances."""
+    weights: np.ndarray | None = None) -> dict[str, float]:
+  """`evaluate` of merged rows; `precision_radius_2` only where there are no weights.
+
+  `weights` has the weights of the bits for each code of the queries, [C, c].
+  """
   n = len(database.code_of)
   harmonic, first = ties.harmonic_numbers(n), min(k, n)
   totals = {}
-  for count, ap, size, relevant in _ranked(queries, database, c, sums):
+  for count, ap, size, relevant in _ranked(queries, database, c, weights):
     precision, cut_ap = ties.first_rows(harmonic, size, relevant, first)
     scores = ties.whole_ranking(harmonic, size, relevant) | {
-        'map_database_order': ap, f'precision@{k}': precision, f'map@{k}': cut_ap,
-        'precision_radius_2': ties.ratio(
-            relevant[:, :3].sum(axis=1), size[:, :3].sum(axis=1))}
+        'map_database_order': ap, f'precision@{k}': precision, f'map@{k}': cut_ap}
+    if weights is None:
+      scores['precision_radius_2'] = ties.ratio(
+          relevant[:, :3].sum(axis=1), size[:, :3].sum(axis=1))
     for name, score in scores.items():
       totals[name] = totals.get(name, 0.0) + count @ score
   return {name: float(total / len(queries.code_of)) for name, total in totals.items()}
 
 
 def _ranked(
-    queries: hamming.Merged, database: hamming.Merged, c: int, sums: np.ndarray | None
+    queries: hamming.Merged, database: hamming.Merged, c: int, weights: np.ndarray | None
 ) -> Iterator[tuple[np.ndarray, ...]]:
-  """Ranks the database for all queries, a block of their distinct codes at a time.
+  """Ranks the database for all queries, a block of their codes at a time.
 
   Yields:
     Four arrays that describe each pair of a code in the block and a label set of queries that
     have it: the number of queries that it stands for, [E]; AP in database order, [E]; the
-    numbers of all rows and of relevant rows at each level of distance, [E, m].
+    numbers of all rows and of relevant rows at each level of distance, [E, m]. Weighted
+    distances have other levels for each code; the last levels of some are then empty.
   """
   code_of, label_set_of, count = hamming.entries(queries)
   bounds = np.searchsorted(code_of, np.arange(len(queries.codes) + 1))
@@ -219,22 +287,47 @@ def _ranked(
     return sets.take(database.label_set_of)  # [n]
 
   def rank(code):
+    sums = None if weights is None else hamming.byte_sums(weights[code])
     level, m = hamming.levels(database.codes, queries.codes[code], c, sums)
     order, ends = hamming.ranking(level.take(database.code_of), m)
     entries = []
     for label_set in label_set_of[bounds[code]:bounds[code + 1]]:
       ranks = np.flatnonzero(relevant(label_set).take(order)) + 1
       ap = ties.ratio((hits[:ranks.size] / ranks).sum(), ranks.size)
-      entries.append((ap, ends, np.searchsorted(ranks, ends, 'right')))  # all and relevant rows
+      found = np.searchsorted(ranks, ends, 'right')
+      entries.append((ap, *((ends, found) if weights is None else _joined(ends, found))))
     return entries
 
-  # Weighted distances have other levels for each code, so their blocks are single codes.
-  step = _BLOCK // (c + 1) + 1 if sums is None else 1
+  levels = c + 1 if weights is None else max(c + 1, len(database.codes))  # at most
+  step = _BLOCK // levels + 1
   # Threads help, since NumPy sorts and takes without the GIL.
   with futures.ThreadPoolExecutor(cores.usable()) as pool:
     for start in range(0, len(queries.codes), step):
       codes = range(start, min(start + step, len(queries.codes)))
       entries = itertools.chain.from_iterable(pool.map(rank, codes))
-      ap, rows, relevant_rows = map(np.array, zip(*entries, strict=True))
-      yield (count[bounds[codes.start]:bounds[codes.stop]], ap,
-             np.diff(rows, axis=1, prepend=0), np.diff(relevant_rows, axis=1, prepend=0))
+      ap, rows, relevant_rows = zip(*entries, strict=True)
+      yield (count[bounds[codes.start]:bounds[codes.stop]], np.array(ap),
+             *(np.diff(_stacked(x), axis=1, prepend=0) for x in (rows, relevant_rows)))
+
+
+def _joined(ends: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Joins levels without relevant rows that follow each other; no score tells them apart.
+
+  Args:
+    ends: the number of rows up to each level, [m].
+    found: the number of relevant rows up to each level, [m].
+
+  Returns:
+    Both for the levels that are left.
+  """
+  has_relevant = np.diff(found, prepend=0) > 0
+  last = has_relevant | np.append(has_relevant[1:], True)
+  return ends[last], found[last]
+
+
+def _stacked(counts: Sequence[np.ndarray]) -> np.ndarray:
+  """Numbers of rows up to each level as a matrix; the last is repeated where there are fewer."""
+  stacked = np.empty((len(counts), max(map(len, counts))), np.int64)
+  for row, values in zip(stacked, counts, strict=True):
+    row[:len(values)], row[len(values):] = values, values[-1]
+  return stacked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -16,6 +18,8 @@ from mah_jax.evaluation import metrics
 LEARNED, ASSIGNED, ENCODED, WEIGHTED = 'learned', 'assigned', 'encoded', 'weighted'
 KINDS = (LEARNED, ASSIGNED, ENCODED, WEIGHTED)
 
+OUTPUTS = 'outputs'  # inside a kind: its scores when the outputs of the queries rank its codes
+
 
 class Codes(NamedTuple):
   """Codes of one length.
@@ -24,7 +28,8 @@ class Codes(NamedTuple):
   learned: codes of the database that the method holds, [n, c]; None where it holds none.
   encoded: codes of the database by the hash function, [n, c]; None where nobody asked for them.
   weights: weights of the bits in a weighted ranking, [c]; None where the method has none.
-  outputs: the queries' real outputs, [q, c] float32; None where nobody kept them.
+  outputs: real outputs of the queries, by which codes can be ranked, [q, c] float32; None where
+    nobody kept them.
   """
   queries: np.ndarray
   learned: np.ndarray | None
@@ -64,6 +69,22 @@ def score(codes: Codes, query_labels: np.ndarray, database_labels: np.ndarray, *
   return scores | {'codebook': metrics.codebook(codes.database, database_labels)}
 
 
+def add_outputs(scores: dict[str, Any], codes: Codes, query_labels: np.ndarray,
+                database_labels: np.ndarray, *, k: int) -> dict[str, Any]:
+  """A `score` of codes with the scores of their ranking by outputs, in each kind but `WEIGHTED`.
+
+  It costs more than `score`, since each query is ranked by itself. Where codes have no outputs,
+  nothing is added.
+  """
+  if codes.outputs is None:
+    return scores
+  databases = {LEARNED: codes.learned, ASSIGNED: codes.learned, ENCODED: codes.encoded}
+  return scores | {
+      kind: scores[kind] | {OUTPUTS: metrics.evaluate_outputs(
+          codes.outputs, database, query_labels, database_labels, k=k)}
+      for kind, database in databases.items() if kind in scores}
+
+
 def average(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """The scores of several seeds, each a `score` by length, as one such dictionary.
 
@@ -77,10 +98,14 @@ def average(seeds: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _average_of_length(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """`average` of the scores of one length, one `score` per seed."""
-  table = {kind: {name: [s[kind][name] for s in scores] for name in scores[0][kind]}
-           for kind in scores[0] if kind != 'codebook'}
-  means = {kind: {name: float(np.mean(values)) for name, values in names.items()}
-           for kind, names in table.items()}
-  deviations = {kind: {name: float(np.std(values, ddof=1)) for name, values in names.items()}
-                for kind, names in table.items()}
-  return means | {'deviation': deviations, 'codebook': scores[0]['codebook']}
+  kinds = [{kind: s[kind] for kind in s if kind != 'codebook'} for s in scores]
+  return _reduced(kinds, np.mean) | {
+      'deviation': _reduced(kinds, functools.partial(np.std, ddof=1)),
+      'codebook': scores[0]['codebook']}
+
+
+def _reduced(seeds: Sequence[Any], reduce: Callable[[Sequence[float]], Any]) -> Any:
+  """One number for the numbers of all seeds, at each place of their nested dictionaries."""
+  if isinstance(seeds[0], dict):
+    return {name: _reduced([of_seed[name] for of_seed in seeds], reduce) for name in seeds[0]}
+  return float(reduce(seeds))

@@ -23,6 +23,7 @@ from mah_jax.train import model as model_lib
 
 SCHEMA = 1
 SIDES = ('queries', 'learned', 'encoded')  # fields of scores.Codes that are codes, [rows, c]
+NUMBERS = ('weights', 'outputs')  # fields that are real numbers
 PROGRESS = ('step', 'round', 'code_updates')
 
 
@@ -54,10 +55,22 @@ def score(config: config_lib.Config, data: datasets.Dataset, codes: Sequence[sco
           for c in codes}
 
 
+def _add_outputs(config: config_lib.Config, data: datasets.Dataset, outcome: Outcome) -> Outcome:
+  """An outcome whose scores have those of the ranking by outputs too."""
+  labels = data.labels[data.protocol.queries], data.labels[data.protocol.database]
+  return outcome._replace(metrics=[
+      {c: scores.add_outputs(of_length, of_codes, *labels, k=config.scored_rows)
+       for (c, of_length), of_codes in zip(of_seed.items(), codes, strict=True)}
+      for of_seed, codes in zip(outcome.metrics, outcome.codes, strict=True)])
+
+
 def write(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
           outcome: Outcome) -> dict[str, Any]:
-  """Writes codes/, codes.npz and results.json; returns the content of the last."""
-  split = data.protocol
+  """Writes codes/, codes.npz and results.json; returns the content of the last.
+
+  Its scores are those of the outcome and those of the ranking by outputs.
+  """
+  split, outcome = data.protocol, _add_outputs(config, data, outcome)
   for c, codes in zip(config.code_lengths, outcome.codes[0]):
     storage.write_npy(folder.codes / f'queries_{c}.npy', codes.queries)
     storage.write_npy(folder.codes / f'database_{c}.npy', codes.database)
@@ -128,11 +141,12 @@ def evaluated_flags(folder: folder_lib.RunFolder, results: dict[str, Any]) -> di
 
 def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
                data: datasets.Dataset) -> Outcome:
-  """The codes in codes.npz and what results.json says about them, scored anew."""
+  """The codes in codes.npz and what results.json says about them, scored anew, as by `write`."""
   codes, results = kept_codes(folder, config, data)
   progress = _progress(config, data, results)
   scored = [score(config, data, of_seed, progress.get('code_updates')) for of_seed in codes]
-  return Outcome(codes, scored, results['seeds'], results.get('timing', {}), progress)
+  return _add_outputs(config, data, Outcome(codes, scored, results['seeds'],
+                                            results.get('timing', {}), progress))
 
 
 def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset
@@ -175,7 +189,7 @@ def _progress(config: config_lib.Config, data: datasets.Dataset,
 def _pack(codes: Sequence[Sequence[scores.Codes]]) -> dict[str, np.ndarray]:
   """Everything that the scores depend on, by name and length.
 
-  Codes are [seeds, rows, bytes], eight bits a byte; weights are [seeds, c].
+  Codes are [seeds, rows, bytes], eight bits a byte; weights are [seeds, c], outputs [seeds, q, c].
   """
   arrays = {}
   for seeds in zip(*codes):  # the codes of one length
@@ -184,8 +198,9 @@ def _pack(codes: Sequence[Sequence[scores.Codes]]) -> dict[str, np.ndarray]:
       if getattr(seeds[0], name) is not None:
         arrays[f'{name}_{c}'] = np.stack([np.packbits(getattr(of_seed, name) > 0, axis=1)
                                           for of_seed in seeds])
-    if seeds[0].weights is not None:
-      arrays[f'weights_{c}'] = np.stack([of_seed.weights for of_seed in seeds])
+    for name in NUMBERS:
+      if getattr(seeds[0], name) is not None:
+        arrays[f'{name}_{c}'] = np.stack([getattr(of_seed, name) for of_seed in seeds])
   return arrays
 
 
@@ -196,8 +211,11 @@ def _unpack(arrays: dict[str, np.ndarray], c: int, i: int, rows: dict[str, int])
     if f'{name}_{c}' in arrays:
       packed = arrays[f'{name}_{c}'][i].reshape(rows[name], -(-c // 8))
       sides[name] = np.unpackbits(packed, axis=1, count=c).astype(np.int8) * 2 - 1
-  weights = arrays[f'weights_{c}'][i] if f'weights_{c}' in arrays else None
-  codes = scores.Codes(**sides, weights=weights)
+  numbers = {name: arrays[f'{name}_{c}'][i] for name in NUMBERS if f'{name}_{c}' in arrays}
+  codes = scores.Codes(**sides, **numbers)
   if codes.queries is None or codes.database is None:
     raise LookupError(c)
+  if codes.outputs is not None and not (  # earlier versions kept none
+      codes.outputs.shape == codes.queries.shape and np.isfinite(codes.outputs).all()):
+    raise ValueError(c)
   return codes

@@ -16,6 +16,8 @@ def say(results: dict[str, Any]):
   """Prints the content of results.json as a table, and the sentences that belong to it."""
   protocol, k = results['protocol'], results['k']
   console.say(f'\n{table(results)}')
+  for sentence in by_outputs(results):
+    console.say(sentence)
   console.say(f'A random order has map {protocol["chance"]:.4f}, the labels themselves '
               f'{protocol["ceiling"]:.4f}.')
   if 'training' in protocol:
@@ -43,6 +45,23 @@ def table(results: dict[str, Any]) -> str:
                    f'{s["map_database_order"]:.4f}', f'{s[f"precision@{k}"]:.4f}',
                    str(scores['codebook']['distinct'])))
   return align(rows)
+
+
+def by_outputs(results: dict[str, Any]) -> list[str]:
+  """A sentence with the MAP of the ranking by outputs, where it was scored.
+
+  It stands apart from the table, for published MAP is that of the Hamming distance.
+  """
+  maps, name = [], scores_lib.OUTPUTS
+  for c, scores in results['metrics'].items():
+    for kind in scores_lib.KINDS:
+      if name not in scores.get(kind, {}):
+        continue
+      spread = f' +-{scores["deviation"][kind][name]["map"]:.4f}' if 'deviation' in scores else ''
+      maps.append(f'{scores[kind][name]["map"]:.4f}{spread} ({c} bits {kind})')
+  if not maps:
+    return []
+  return [f'Ranked by the outputs of each query in place of its code: map {", ".join(maps)}.']
 
 
 def collisions(results: dict[str, Any]) -> list[str]:

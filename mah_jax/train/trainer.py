@@ -179,7 +179,11 @@ class Trainer:
     method, split = self.method, self.data.protocol
     outputs = self.outputs(state, split.queries)
     among = words(method, state.codes)
-    queries = binary(method.query_embeddings(outputs), among)
+    embeddings = tuple(np.asarray(u, np.float32) for u in method.query_embeddings(outputs))
+    if not all(np.isfinite(u).all() for u in embeddings):
+      raise errors.NotFiniteError(f'The outputs of the network after {int(state.step)} steps are '
+                                  'not finite. A lower --learning_rate usually helps.')
+    queries = binary(embeddings, among)
     none = (None,) * len(queries)
     weights = method.bit_weights(outputs) or none
     learned = method.learned(state.codes) if split.training_part is None else None
@@ -187,7 +191,8 @@ class Trainer:
     if learned is None or always_encode:
       encoded = binary(method.database_embeddings(self.outputs(state, split.database)), among)
     learned = none if learned is None else tuple(map(np.asarray, learned))
-    return tuple(scores.Codes(*parts) for parts in zip(queries, learned, encoded, weights))
+    return tuple(scores.Codes(*parts)
+                 for parts in zip(queries, learned, encoded, weights, embeddings))
 
 
 class Progress(NamedTuple):
