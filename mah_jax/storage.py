@@ -58,6 +58,7 @@ def install(part: pathlib.Path, target: pathlib.Path):
   os.replace(part, target)
 
 
+SEAL = 'seal'              # the array of a .npz file that has the hash of the others
 MANIFEST = 'written.json'  # in a folder that was written as a whole: the sha256 of its files
 
 
@@ -147,16 +148,41 @@ def json_lines(values: Iterable[Any]) -> bytes:
   return ''.join(f'{json.dumps(value)}\n' for value in values).encode()
 
 
+def write_npz(target: pathlib.Path, arrays: Mapping[str, np.ndarray], *, compressed: bool = False):
+  """Writes arrays by name as one .npz file, sealed by their hash."""
+  buffer = io.BytesIO()
+  save = np.savez_compressed if compressed else np.savez
+  save(buffer, **arrays, **{SEAL: np.frombuffer(_digest(arrays), np.uint8)})
+  write(target, buffer.getvalue())
+
+
 def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:
-  """The arrays of a .npz file by name; raises OSError or ValueError where there are none."""
+  """The arrays of a .npz file by name, which must be those that were sealed, if they were.
+
+  Raises OSError or ValueError where there are none or others.
+  """
   try:
-    with np.load(source) as file:
-      return dict(file)
+    with np.load(source, allow_pickle=False) as file:
+      arrays = dict(file)
   except OSError:
     raise
   # Damaged files make NumPy, zipfile and zlib raise almost anything.
   except Exception as error:
-    raise ValueError(str(error)) from error
+    raise ValueError('it is no archive of arrays, or was cut off') from error
+  seal = arrays.pop(SEAL, None)
+  if seal is not None and seal.tobytes() != _digest(arrays):
+    raise ValueError('its arrays are not those that were written')
+  return arrays
+
+
+def _digest(arrays: Mapping[str, np.ndarray]) -> bytes:
+  """The sha256 of arrays with their names, types and shapes."""
+  digest = hashlib.sha256()
+  for name in sorted(arrays):
+    array = np.ascontiguousarray(arrays[name])
+    digest.update(f'{name} {array.dtype.str} {array.shape} '.encode())
+    digest.update(array)
+  return digest.digest()
 
 
 @contextlib.contextmanager

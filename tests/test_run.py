@@ -21,6 +21,7 @@ from mah_jax import codebook
 from mah_jax import flags
 from mah_jax import main
 from mah_jax import models
+from mah_jax import storage
 from mah_jax.data import cifar10
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
@@ -191,17 +192,31 @@ def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   assert main.main(evaluate) == 1
   shutil.copy(finished / 'results.json', tmp_path)
   content = (tmp_path / 'codes.npz').read_bytes()
-  arrays = dict(np.load(tmp_path / 'codes.npz'))
+  arrays = storage.read_npz(tmp_path / 'codes.npz')
   capsys.readouterr()
   for change in ({'encoded_8': arrays['encoded_8'][:, 1:]}, {'queries_4': arrays['queries_4'][1:]},
                  {'learned_4': arrays['learned_4'] > 0},
                  {'outputs_4': arrays['outputs_4'].transpose(0, 2, 1)},
                  {'outputs_8': arrays['outputs_8'] * np.nan}):
-    np.savez(tmp_path / 'codes.npz', **(arrays | change))
+    storage.write_npz(tmp_path / 'codes.npz', arrays | change)
     assert main.main(evaluate) == 1
     assert 'lacks codes' in capsys.readouterr().err
+  for change, words in (({'learned_4': ~arrays['learned_4']}, 'not those that were written'),
+                        ({'step': arrays['step'] + 1}, 'not those that were written')):
+    with np.load(finished / 'codes.npz') as sealed:
+      np.savez(tmp_path / 'codes.npz', **(dict(sealed) | change))
+    assert main.main(evaluate) == 1
+    assert words in capsys.readouterr().err
+  (tmp_path / 'codes.npz').write_bytes(content)
+  results = _results(finished)
+  for name, value in (('code_lengths', results['code_lengths'][:1]), ('step', 3)):
+    (tmp_path / 'results.json').write_text(json.dumps(results | {name: value}))
+    assert main.main(evaluate) == 1
+    assert 'are not of the same evaluation' in capsys.readouterr().err
+  shutil.copy(finished / 'results.json', tmp_path)
   np.savez(tmp_path / 'codes.npz', **{
-      name: values for name, values in arrays.items() if not name.startswith('outputs')})
+      name: values for name, values in arrays.items() if name[-1].isdigit()
+      and not name.startswith('outputs')})
   assert main.main(evaluate) == 0  # an archive of an earlier version
   assert 'Ranked by the outputs' not in capsys.readouterr().out
   for c, kinds in _results(finished)['metrics'].items():

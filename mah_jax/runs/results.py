@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from mah_jax.train import model as model_lib
 SCHEMA = 1
 SIDES = ('queries', 'learned', 'encoded')  # fields of scores.Codes that are codes, [rows, c]
 NUMBERS = ('weights', 'outputs')  # fields that are real numbers
+LENGTHS = 'code_lengths'  # in codes.npz: the bits of its codes
 PROGRESS = ('step', 'round', 'code_updates')
 
 
@@ -86,9 +86,10 @@ def write(folder: folder_lib.RunFolder, config: config_lib.Config, data: dataset
 
 def write_archive(folder: folder_lib.RunFolder, outcome: Outcome):
   """Writes codes.npz, from which `read_codes` scores a run anew."""
-  buffer = io.BytesIO()
-  np.savez_compressed(buffer, **_pack(outcome.codes))
-  storage.write(folder.archive, buffer.getvalue())
+  lengths = np.array([codes.queries.shape[1] for codes in outcome.codes[0]])
+  progress = {name: np.array(value) for name, value in outcome.progress.items()}
+  storage.write_npz(folder.archive, {**_pack(outcome.codes), LENGTHS: lengths, **progress},
+                    compressed=True)
 
 
 def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
@@ -159,6 +160,11 @@ def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: da
     raise errors.InputError(f'{folder.archive} is missing or damaged ({error}): copy it '
                             'again.') from error
   results = read(folder)
+  for name in (LENGTHS, *PROGRESS):
+    if name in arrays and arrays[name].tolist() != results.get(name):
+      raise errors.InputError(f'{folder.results} and codes.npz beside it are not of the same '
+                              f'evaluation ({name} {results.get(name)} and '
+                              f'{arrays[name].tolist()}): copy both again.')
   if results['protocol']['id'] != data.protocol.id:
     raise errors.InputError(f'The codes in {folder.path} are of other images than those in '
                             f'{config.data_dir}.')

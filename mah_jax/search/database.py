@@ -6,7 +6,6 @@ It is one file, RUN/index/index.npz, made at the first search and sealed by what
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import pathlib
 from collections.abc import Iterator
@@ -225,18 +224,13 @@ def save(database: Database, target: pathlib.Path):
   texts = {'names': database.names, 'folders': database.folders,
            'class_names': list(database.class_names), 'made_from': database.made_from}
   arrays['texts'] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
-  arrays['seal'] = np.frombuffer(_digest(arrays), np.uint8)
-  buffer = io.BytesIO()
-  np.savez(buffer, **arrays)
-  storage.write(target, buffer.getvalue())
+  storage.write_npz(target, arrays)
 
 
 def load(source: pathlib.Path) -> Database:
   """Reads a database; a damaged file is refused."""
   try:
     arrays = storage.read_npz(source)
-    if arrays.pop('seal').tobytes() != _digest(arrays):
-      raise ValueError('its content is not what was sealed')
     texts = json.loads(arrays.pop('texts').tobytes())
   except (OSError, ValueError, LookupError) as error:
     raise errors.InputError(f'{source} is damaged ({error}): remove it, and the next search makes '
@@ -249,12 +243,3 @@ def load(source: pathlib.Path) -> Database:
   return Database(texts['names'], arrays['folder_of'], texts['folders'], arrays['labels'],
                   tuple(texts['class_names']), parts['codes'], arrays['keys'], reduction,
                   texts['made_from'])
-
-
-def _digest(arrays: dict[str, np.ndarray]) -> bytes:
-  digest = hashlib.sha256()
-  for name in sorted(arrays):
-    array = np.ascontiguousarray(arrays[name])
-    digest.update(f'{name} {array.dtype.str} {array.shape} '.encode())
-    digest.update(array)
-  return digest.digest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pathlib
 import typing
@@ -48,9 +47,7 @@ def write(target: pathlib.Path, model: Model):
   arrays = {ABOUT: np.array(json.dumps(about))}
   for c, state in zip(model.flags['code_lengths'], model.states, strict=True):
     arrays |= {f'{name}_{c}': array for name, array in _arrays(state).items()}
-  buffer = io.BytesIO()
-  np.savez(buffer, **arrays)
-  storage.write(target, buffer.getvalue())
+  storage.write_npz(target, arrays)
 
 
 def read(source: pathlib.Path, config: config_lib.Config) -> Model:
