@@ -161,8 +161,9 @@ def test_thumbnails_are_pictures_that_a_browser_may_keep(client, searcher):
     status, headers, content = client.get(address)
     assert status == 200 and headers['Content-Type'] == 'image/png'
     assert 'immutable' in headers['Cache-Control'] and 'private' in headers['Cache-Control']
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(content))),
-                                  searcher.picture(8, serve.SIDE))
+    image = Image.open(io.BytesIO(content))
+    assert image.format == 'PNG'
+    np.testing.assert_array_equal(np.array(image), searcher.picture(8, serve.SIDE))
 
 
 def test_every_answer_protects_the_page(client):
