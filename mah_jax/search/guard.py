@@ -21,6 +21,7 @@ from uvicorn.protocols.http import h11_impl
 MAX_BYTES = 20_000_000  # of an image that is sent
 BODY_SECONDS = 30       # within which it must have arrived
 IDLE_SECONDS = 15       # after which a connection without a whole request is closed
+ANSWER_LOOKS = 8        # so many times as long, an answer may take to be made and read
 HEADERS = {
     # The page shows an image that was chosen before it is sent: a blob of its own.
     'Content-Security-Policy': "default-src 'self'; img-src 'self' blob:; object-src 'none'; "
@@ -137,25 +138,31 @@ async def read_image(request: requests.Request) -> bytes:
 
 
 class Protocol(h11_impl.H11Protocol):
-  """HTTP as uvicorn speaks it; a client that takes too long over its headers is cut off."""
+  """HTTP as uvicorn speaks it, but clients that send or read too slowly are cut off."""
 
   def connection_made(self, transport: asyncio.Transport):
     """Begins to look at the connection from time to time."""
     super().connection_made(transport)
-    self.loop.call_later(IDLE_SECONDS, self._look, None)
+    self.loop.call_later(IDLE_SECONDS, self._look, (None, False), 0)
 
-  def _look(self, last: Any):
-    """Closes a connection on which no request has begun since the last one was seen answered."""
+  def _look(self, before: tuple[Any, bool], times: int):
+    """Ends a connection that stands still.
+
+    Args:
+      before: the request that was there at the last look, and whether it was being answered.
+      times: how many looks have seen the same.
+    """
     if self.transport.is_closing():
       return
-    if self.cycle is not None and not self.cycle.response_complete:
-      last = False  # a request is being answered, which may take its time
-    elif self.cycle is last:
-      if self.conn.trailing_data[0]:
+    answering = self.cycle is not None and not self.cycle.response_complete
+    now = self.cycle, answering
+    times = times + 1 if now == before else 0
+    if answering and times >= ANSWER_LOOKS:
+      self.transport.abort()  # it would wait for the client to read
+    elif not answering and times:
+      if self.conn.trailing_data[0]:  # the beginning of a request
         self.transport.write(b'HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n'
                              b'Content-Length: 0\r\n\r\n')
       self.transport.close()
-      return
     else:
-      last = self.cycle
-    self.loop.call_later(IDLE_SECONDS, self._look, last)
+      self.loop.call_later(IDLE_SECONDS, self._look, now, times)

@@ -3,6 +3,7 @@
 const RANKINGS = { hamming: 'differing bits', outputs: 'outputs' };
 const BYTE = 8; // bits that stay together in a line
 const MANY_BITS = 32; // from here on a code is drawn smaller
+const TINY = 64; // pixels; a smaller image is enlarged without being blurred
 const MANY_LABELS = 4; // labels of a card; the others are counted
 
 const $ = (id) => document.getElementById(id);
@@ -270,6 +271,9 @@ function listen() {
   }
   document.addEventListener('paste', (event) => choose(event.clipboardData.files[0]));
   $('preview').addEventListener('error', () => { $('preview').hidden = true; });
+  $('preview').addEventListener('load', () => {
+    $('preview').classList.toggle('tiny', $('preview').naturalWidth < TINY);
+  });
   $('others').addEventListener('click', () => (query ? go(null) : show(null)));
   $('home').addEventListener('click', (event) => {
     event.preventDefault();
