@@ -39,12 +39,17 @@ def open_run(folder):
 
 
 @contextlib.contextmanager
-def serving(searcher):
-  """Serves a page while it is entered; gives its port."""
+def serving(searcher, connections=None):
+  """Serves a page while it is entered; gives its port.
+
+  A list of connections gets the set of those that the server has.
+  """
   from mah_jax.search import serve
   listener = socket.create_server(('127.0.0.1', 0))
   port = listener.getsockname()[1]
   server = serve.server(serve.application(searcher, [f'127.0.0.1:{port}']))
+  if connections is not None:
+    connections.append(server.server_state.connections)
   thread = threading.Thread(target=server.run, kwargs={'sockets': [listener]})
   thread.start()
   while not server.started:
