@@ -48,7 +48,7 @@ serve: .venv/ready .venv/serve
 	$(PY) -m mah_jax.main --mode=serve --workdir=$(WORKDIR) --port=$(PORT)
 
 test-browser: .venv/ready .venv/serve .venv/browser
-	@command -v chromium || command -v chromium-browser || command -v google-chrome || { \
+	@(command -v chromium || command -v chromium-browser || command -v google-chrome) > /dev/null || { \
 	  echo "No Chromium was found: install the system's package of it (Debian: apt-get install chromium)."; exit 1; }
 	$(PY) -m pytest -n 0 tests/test_browser.py
 
