@@ -4,6 +4,8 @@
 # make paper  sets up, fetches, makes the paper's tables and figures: some 950 runs of seconds
 #             (ONLY=table1,figure5 some of them; SEEDS=1 with fewer seeds)
 # make bench  sets up, measures speed side by side with the alternatives
+# make serve  sets up, serves a page to search a run by (WORKDIR=runs/photos; PORT=8000)
+# make test-browser  sets up, tests that page in Chromium
 # make lint   sets up, checks the style
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -16,7 +18,10 @@ CARD := $(shell $(SMI) --query-gpu=compute_cap 2>/dev/null | sort -n | head -n 1
 CUDA := $(if $(DRIVER),$(shell [ "$(DRIVER)" -ge 580 ] 2>/dev/null && [ "$(CARD)" -ge 75 ] 2>/dev/null \
 	&& echo "jax[cuda13]" || echo "jax[cuda12]"))
 
-.PHONY: run test cifar paper bench lint
+WORKDIR ?= runs/quickstart
+PORT ?= 8000
+
+.PHONY: run test cifar paper bench serve test-browser lint
 run: .venv/ready
 	$(PY) -m mah_jax.main --flagfile=launch/quickstart.cfg
 
@@ -39,6 +44,14 @@ bench: .venv/ready
 	PYTHONPATH=.:tests $(PY) benchmarks/run.py
 	PYTHONPATH=. $(PY) benchmarks/shallow.py
 
+serve: .venv/ready .venv/serve
+	$(PY) -m mah_jax.main --mode=serve --workdir=$(WORKDIR) --port=$(PORT)
+
+test-browser: .venv/ready .venv/serve .venv/browser
+	@(command -v chromium || command -v chromium-browser || command -v google-chrome) > /dev/null || { \
+	  echo "No Chromium was found: install the system's package of it (Debian: apt-get install chromium)."; exit 1; }
+	$(PY) -m pytest -n 0 tests/test_browser.py
+
 lint: .venv/ready
 	.venv/bin/ruff check .
 
@@ -47,6 +60,14 @@ lint: .venv/ready
 	  "mah_jax needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python")'
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet -r requirements.txt -r requirements-dev.txt $(CUDA)
+	@touch $@
+
+.venv/serve: .venv/ready requirements-serve.txt
+	.venv/bin/pip install --quiet -r requirements-serve.txt
+	@touch $@
+
+.venv/browser: .venv/ready requirements-browser.txt
+	.venv/bin/pip install --quiet -r requirements-browser.txt
 	@touch $@
 
 .venv/report: .venv/ready requirements-report.txt

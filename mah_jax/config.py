@@ -163,6 +163,12 @@ class Config:
   sheet: str = option(
       '', 'PNG file for a contact sheet of the images and their neighbours.', may_change=ALWAYS,
       group=SEARCH, modes=('search',))
+  host: str = option(
+      '127.0.0.1', 'Address or name of this machine at which the page is served; by the default, '
+      'no other machine can reach it.', may_change=ALWAYS, group=SEARCH, modes=('serve',))
+  port: int = option(
+      8000, 'Port of the page; 0: any that is free.', least=0, may_change=ALWAYS, group=SEARCH,
+      modes=('serve',))
   seed: int = option(0, 'Seed of everything random but the split.', least=0, group=RUN)
   num_seeds: int = option(
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
@@ -221,6 +227,8 @@ class Config:
                               'positive numbers of bits, such as 4,6,8.')
     if max(self.seed, self.split_seed) >= 2**32:
       raise errors.UsageError('--seed and --split_seed must be below 2^32.')
+    if self.port > 65535:
+      raise errors.UsageError(f'--port={self.port} must be at most 65535.')
     if not 0 < self.query_fraction < 1:
       raise errors.UsageError(f'--query_fraction={self.query_fraction} must be between 0 and 1.')
     if not 0.1 <= self.crop <= 1:

@@ -139,7 +139,7 @@ class StopRequest:
         os._exit(_exit_code(received[0]))
       self.asked = received[0]
       with contextlib.suppress(OSError):  # nobody may be listening
-        os.write(2, b'\nStopping as soon as this step is done; once more ends at once.\n')
+        os.write(2, b'\nStopping as soon as the work allows it; a second signal ends it at once.\n')
 
   @contextlib.contextmanager
   def deferred(self) -> Iterator[None]:

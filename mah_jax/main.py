@@ -19,11 +19,12 @@ from mah_jax.modes import encode
 from mah_jax.modes import evaluate
 from mah_jax.modes import index
 from mah_jax.modes import search
+from mah_jax.modes import serve
 from mah_jax.modes import train
 from mah_jax.train import step
 
 MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode,
-         'search': search.search, 'index': index.index}
+         'search': search.search, 'index': index.index, 'serve': serve.serve}
 HELP = {'--help', '-h', '-help', '--helpfull'}
 
 

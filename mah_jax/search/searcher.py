@@ -152,19 +152,33 @@ class Searcher:
     packed = self.database.codes[f'{self._kind(database)}_{c}'][row]
     return np.unpackbits(packed, count=c).astype(np.int8) * 2 - 1
 
-  def picture(self, row: int, side: int) -> np.ndarray:
-    """The image of a row as a person sees it, [side, side, 3] uint8."""
+  def image(self, row: int) -> bytes | np.ndarray:
+    """The image of a row: the content of its file or, where images are no files, its pixels."""
     name, place = self.database.names[row], self.database.folder_of[row]
     if place != database_lib.OWN:
       file = pathlib.Path(self.database.folders[place]) / name
       try:
-        return images_lib.decode(file.read_bytes(), side)
+        return file.read_bytes()
       except OSError as error:
         raise errors.InputError(f'{file} cannot be read ({error.strerror}).') from error
     images, of_dataset = self.data.images, int(self.data.protocol.database[row])
     if isinstance(images, np.ndarray):
-      return pictures.square(images[of_dataset], side)
-    return images.decode(of_dataset, side, 3)
+      return images[of_dataset]
+    try:
+      return images.read(of_dataset)
+    except errors.InputError as error:
+      raise errors.InputError(f'{name} cannot be read ({error}).') from error
+
+  def picture(self, row: int, side: int) -> np.ndarray:
+    """The image of a row as a person sees it, [side, side, 3] uint8."""
+    image = self.image(row)
+    if isinstance(image, np.ndarray):
+      return pictures.square(image, side)
+    try:
+      return images_lib.decode(image, side)
+    except errors.InputError as error:
+      raise errors.InputError(f'{self.database.names[row]} cannot be decoded ({error}): replace '
+                              'the file or take it out of the data.') from error
 
   def add(self, folder: pathlib.Path, names: Sequence[str], hashed: hasher_lib.Hashed,
           labels: np.ndarray | None = None):
