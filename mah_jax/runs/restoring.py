@@ -13,8 +13,8 @@ from mah_jax.train import hasher as hasher_lib
 from mah_jax.train import step as step_lib
 
 
-def hasher(config: config_lib.Config) -> hasher_lib.Hasher:
-  """The hasher in --workdir, on the devices that are there."""
+def hasher(config: config_lib.Config, platform: str = '') -> hasher_lib.Hasher:
+  """The hasher in --workdir, on the devices that are there; `platform` as in `step.Devices`."""
   folder = folder_lib.RunFolder(config.workdir)
   devices = step_lib.pick_devices(config.num_devices)
   config = dataclasses.replace(config, batch_size=step_lib.round_up(config.batch_size, devices))
@@ -24,4 +24,4 @@ def hasher(config: config_lib.Config) -> hasher_lib.Hasher:
     for report in reports:
       console.say(report)
     return hasher_lib.of_network(
-        config, step_lib.Devices(devices, config.batch_size), checkpoints, step)
+        config, step_lib.Devices(devices, config.batch_size, platform), checkpoints, step)
