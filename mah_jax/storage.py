@@ -28,12 +28,17 @@ def cache_folder(kind: str) -> pathlib.Path:
 def write(target: pathlib.Path, content: bytes):
   """Writes a file whole or not at all; makes its folder if need be."""
   target.parent.mkdir(parents=True, exist_ok=True)
-  part = target.with_name(f'.{target.name}.part')
+  part = part_of(target)
   try:
     part.write_bytes(content)
     install(part, target)
   finally:
     part.unlink(missing_ok=True)
+
+
+def part_of(target: pathlib.Path) -> pathlib.Path:
+  """The name that a file has while it is written."""
+  return target.with_name(f'.{target.name}.part')
 
 
 def install(part: pathlib.Path, target: pathlib.Path):

@@ -35,7 +35,8 @@ KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'consol
         'tensorflow_datasets': {'data/builders.py'}, 'sklearn': set(),
         'PIL': {'data/images.py', 'data/pictures.py'}, 'safetensors': {'weights/files.py'},
         'fcntl': {'storage.py'}, 'matplotlib': {'runs/figures.py'},
-        'scipy': {'evaluation/intervals.py'}}
+        'scipy': {'evaluation/intervals.py'}, 'faiss': {'search/export/faiss.py'},
+        'pyarrow': {'search/export/parquet.py'}, 'flatbuffers': set()}
 
 
 def _imports(path):
