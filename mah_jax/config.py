@@ -24,6 +24,7 @@ METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH = GROUPS = (
 IMAGE_MODES = ('encode', 'search', 'index')  # they need --images
 SEARCH_MODES = ('search', 'index', 'serve', 'export')  # they open the database of a run
 PATHS = ('workdir', 'data_dir', 'pretrained', 'query_list', 'images', 'output', 'sheet')
+FORMATS = ('faiss', 'pgvector', 'parquet', 'stablehlo')  # of an export
 SCORED_ROWS, NEIGHBOURS = 5000, 10  # what --k=0 means: of scores, of a search
 
 
@@ -140,13 +141,15 @@ class Config:
       group=RUN, modes=IMAGE_MODES)
   output: str = option(
       '', 'encode: folder for the codes; empty: encoded/ in --workdir. search: file for the '
-      'neighbours, .csv or .jsonl.', may_change=ALWAYS, group=RUN, modes=('encode', 'search'))
+      'neighbours, .csv or .jsonl. export: folder for the files; empty: exported/FORMAT in '
+      '--workdir.', may_change=ALWAYS, group=RUN, modes=('encode', 'search', 'export'))
   k: int = option(
       0, 'How many of the first rows precision@k and map@k look at (0: 5,000), or how many '
       'neighbours a search finds (0: 10).', least=0, may_change=ALWAYS, group=RUN)
   code_length: int = option(
-      0, 'Bits of the codes that are searched; 0: the most that the run has.', least=0,
-      may_change=ALWAYS, group=SEARCH, modes=('search', 'serve', 'export'))
+      0, 'Bits of the codes that are searched or exported; 0: the most that the run has, in an '
+      'export all.', least=0, may_change=ALWAYS, group=SEARCH,
+      modes=('search', 'serve', 'export'))
   database: str = option(
       '', 'Codes of the database that are searched: those that were learned (or assigned), or '
       'those that the network gives. Empty: learned where there are any.',
@@ -169,6 +172,11 @@ class Config:
   port: int = option(
       8000, 'Port of the page; 0: any that is free.', least=0, may_change=ALWAYS, group=SEARCH,
       modes=('serve',))
+  format: str = option(
+      '', 'What an export is for. faiss: an index file of FAISS. pgvector: tables and queries for '
+      'PostgreSQL. parquet: a table for Arrow. stablehlo: encoder and index for a program that has '
+      'JAX and NumPy, but not mah_jax.', choices=('', *FORMATS), may_change=ALWAYS, group=SEARCH,
+      modes=('export',))
   seed: int = option(0, 'Seed of everything random but the split.', least=0, group=RUN)
   num_seeds: int = option(
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
@@ -246,6 +254,8 @@ class Config:
       raise errors.UsageError('--workdir needs the name of a folder.')
     if self.mode in IMAGE_MODES and not self.images:
       raise errors.UsageError(f'--mode={self.mode} needs --images=FOLDER.')
+    if self.mode == 'export' and not self.format:
+      raise errors.UsageError(f'--mode=export needs --format={"|".join(FORMATS)}.')
     for name, field in options_lib.fields(Config).items():
       modes = field.metadata['modes']
       if modes and self.mode not in modes and getattr(self, name) != field.default:

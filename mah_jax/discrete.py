@@ -37,6 +37,12 @@ def nearest(embeddings: np.ndarray, words: np.ndarray) -> np.ndarray:
   return words[np.concatenate(choice)]
 
 
+def to_nearest(embeddings: jax.Array, words: jax.Array) -> jax.Array:
+  """The same as `nearest` for one block of embeddings, in JAX. [b, c] and [k, c] -> [b, c]."""
+  chex.assert_equal_shape_suffix((embeddings, words), 1)
+  return words[jnp.argmax(embeddings @ words.T.astype(embeddings.dtype), axis=1)]
+
+
 def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np.ndarray, *,
         gamma: float, similarity: str = 'balanced', sweeps: int = 1) -> jax.Array:
   """One database update: minimises Eq. 8 over the codes, bit by bit.

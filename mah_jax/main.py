@@ -17,6 +17,7 @@ from mah_jax import errors
 from mah_jax import flags
 from mah_jax.modes import encode
 from mah_jax.modes import evaluate
+from mah_jax.modes import export
 from mah_jax.modes import index
 from mah_jax.modes import search
 from mah_jax.modes import serve
@@ -24,7 +25,8 @@ from mah_jax.modes import train
 from mah_jax.train import step
 
 MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode,
-         'search': search.search, 'index': index.index, 'serve': serve.serve}
+         'search': search.search, 'index': index.index, 'serve': serve.serve,
+         'export': export.export}
 HELP = {'--help', '-h', '-help', '--helpfull'}
 
 

@@ -43,12 +43,17 @@ def cache_folder(kind: str) -> pathlib.Path:
 def write(target: pathlib.Path, content: bytes):
   """Writes a file whole or not at all; makes its folder if need be."""
   target.parent.mkdir(parents=True, exist_ok=True)
-  part = target.with_name(f'.{target.name}.part')
+  part = part_of(target)
   try:
     part.write_bytes(content)
     install(part, target)
   finally:
     part.unlink(missing_ok=True)
+
+
+def part_of(target: pathlib.Path) -> pathlib.Path:
+  """The name that a file has while it is written."""
+  return target.with_name(f'.{target.name}.part')
 
 
 def install(part: pathlib.Path, target: pathlib.Path):
@@ -62,35 +67,51 @@ SEAL = 'seal'              # the array of a .npz file that has the hash of the o
 MANIFEST = 'written.json'  # in a folder that was written as a whole: the sha256 of its files
 
 
-def check_replaceable(target: pathlib.Path):
+def check_replaceable(target: pathlib.Path, kind: str):
   """Refuses a folder that `replace_folder` must not replace: it holds what that did not write."""
   if not target.exists() and not target.is_symlink():
     return
   if not target.is_dir() or target.is_symlink():
     raise errors.InputError(f'{target} is no folder: choose another.')
-  there = {path.name for path in target.iterdir()}
-  try:
-    written = set(read_json(target / MANIFEST)) | {MANIFEST}
-  except (OSError, ValueError, TypeError):
-    written = set()
-  foreign = sorted(there - written)
-  if foreign:
-    raise errors.InputError(f'{target} holds files that are not of an earlier result '
-                            f'({", ".join(foreign[:3])}): choose another folder.')
+  manifest = target / MANIFEST
+  known, written = kind, {}
+  if manifest.exists():
+    try:
+      content = read_json(manifest)
+      known, written = content['kind'], dict(content['files'])
+    except (OSError, ValueError, LookupError, TypeError):
+      raise errors.InputError(f'{manifest} is damaged: choose another folder.') from None
+  if known != kind:
+    raise errors.InputError(f'{target} holds {known}: choose another folder.')
+  for path in sorted(target.iterdir()):
+    if path == manifest:
+      continue
+    if path.name not in written:
+      raise errors.InputError(f'{target} holds {path.name}, which is not of an earlier result: '
+                              'choose another folder.')
+    if hashlib.sha256(path.read_bytes()).hexdigest() != written[path.name]:
+      raise errors.InputError(f'{path} was changed since it was written: choose another folder, or '
+                              'remove it.')
 
 
-def replace_folder(target: pathlib.Path, files: Mapping[str, bytes]):
-  """Makes a folder hold just these files, in one step: until then what it held is there, whole."""
-  check_replaceable(target)
+def replace_folder(target: pathlib.Path, files: Mapping[str, bytes], kind: str):
+  """Makes a folder hold just these files, in one step: until then what it held is there, whole.
+
+  Args:
+    target: the folder; it is made if need be.
+    files: content by name.
+    kind: what they are, in words; a folder of another kind is refused.
+  """
+  check_replaceable(target, kind)
   target.parent.mkdir(parents=True, exist_ok=True)
-  part = target.with_name(f'.{target.name}.part')
+  part = part_of(target)
   shutil.rmtree(part, ignore_errors=True)  # of a command that was cut off
   try:
     part.mkdir()
     for name, content in files.items():
       write(part / name, content)
-    write_json(part / MANIFEST, {name: hashlib.sha256(content).hexdigest()
-                                 for name, content in files.items()})
+    write_json(part / MANIFEST, {'kind': kind, 'files': {
+        name: hashlib.sha256(content).hexdigest() for name, content in files.items()}})
     if target.exists():
       _exchange(part, target)
     else:

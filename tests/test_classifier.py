@@ -42,7 +42,7 @@ def test_an_image_gets_the_codeword_of_its_likeliest_class():
   learned = method.learned(method.init_codes())
   np.testing.assert_array_equal(short, learned[0][:3])
   np.testing.assert_array_equal(long, learned[1][:3])
-  assert len({tuple(word) for word in long}) == 3
+  assert len({tuple(word.tolist()) for word in long}) == 3
 
 
 def test_codewords_do_not_need_the_database():

@@ -36,7 +36,9 @@ KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'consol
         'PIL': {'data/images.py', 'data/pictures.py'}, 'safetensors': {'weights/files.py'},
         'fcntl': {'storage.py'}, 'matplotlib': {'runs/figures.py'},
         'scipy': {'evaluation/intervals.py'}, 'starlette': {'search/serve.py', 'search/guard.py'},
-        'uvicorn': {'search/serve.py', 'search/guard.py'}, 'anyio': {'search/guard.py'}}
+        'uvicorn': {'search/serve.py', 'search/guard.py'}, 'anyio': {'search/guard.py'},
+        'faiss': {'search/export/faiss.py'}, 'pyarrow': {'search/export/parquet.py'},
+        'flatbuffers': set()}
 
 
 def _imports(path):

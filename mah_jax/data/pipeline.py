@@ -129,7 +129,7 @@ def make_prepare(pixels: Pixels, *, crop: float, augment: str,
       images = jax.vmap(augment_image)(images, keys)
     x = images.astype(jnp.float32) / 255.0
     if x.shape[1:3] != (whole, whole):
-      x = jax.image.resize(x, (len(x), whole, whole, channels), 'bilinear')
+      x = jax.image.resize(x, (x.shape[0], whole, whole, channels), 'bilinear')
     x = x[:, first:first + size, first:first + size]
     return (x - jnp.asarray(mean)) / jnp.asarray(std)
 

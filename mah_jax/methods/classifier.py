@@ -45,8 +45,8 @@ def make(options: base.NoOptions, task: base.Task) -> base.DeepMethod:
     return tuple(codebook.codes_from_labels(labels, words) for words in books())
 
   def embeddings(outputs):
-    likeliest = np.argmax(outputs[0], axis=1)
-    return tuple(words[likeliest] for words in books())
+    likeliest = jnp.argmax(outputs[0], axis=1)
+    return tuple(jnp.asarray(words)[likeliest] for words in books())
 
   return base.DeepMethod(
       network, targets, loss, init_codes, learned=base.identity,

@@ -60,12 +60,12 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
     return triplet + laplacian, {'triplet': triplet, 'laplacian': laplacian}
 
   def embeddings(outputs):
-    x, weights = map(np.asarray, outputs)
+    x, weights = map(jnp.asarray, outputs)
     return tuple(x[:, heaviest(weights[0], c)] for c in task.code_lengths)
 
   def bit_weights(outputs):
     weights = np.asarray(outputs[1])[0]
-    return tuple(weights[heaviest(weights, c)] ** 2 for c in task.code_lengths)
+    return tuple(weights[np.asarray(heaviest(weights, c))] ** 2 for c in task.code_lengths)
 
   return base.DeepMethod(network, targets, loss, query_embeddings=embeddings,
                          database_embeddings=embeddings, bit_weights=bit_weights,
@@ -132,9 +132,9 @@ def laplacian_loss(distance: jax.Array, similar: jax.Array, valid: jax.Array) ->
   return jnp.sum(affinity * distance * valid, axis=1) / (2.0 * valid.sum())
 
 
-def heaviest(weights: np.ndarray, c: int) -> np.ndarray:
+def heaviest(weights: jax.Array, c: int) -> jax.Array:
   """Numbers of the c bits of largest |w|, largest first, ties in their order: [q] -> [c]."""
-  return np.argsort(-np.abs(weights), kind='stable')[:c]
+  return jnp.argsort(-jnp.abs(weights), stable=True)[:c]
 
 
 SPEC = base.Spec(make, Options, truncates=True)

@@ -58,7 +58,7 @@ def flat_grid(x: jax.Array, k: int) -> jax.Array:
   Channels come first, as in PyTorch, so that its weights fit the layer that follows.
   """
   rows, columns = (_bins(size, k).astype(x.dtype) for size in x.shape[1:3])
-  return jnp.einsum('ih,bhwc,jw->bcij', rows, x, columns).reshape(len(x), -1)
+  return jnp.einsum('ih,bhwc,jw->bcij', rows, x, columns).reshape(x.shape[0], -1)
 
 
 def _bins(size: int, k: int) -> np.ndarray:

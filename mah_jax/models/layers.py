@@ -11,6 +11,7 @@ from mah_jax.models.cpu import conv
 from mah_jax.models.cpu import norm
 from mah_jax.models.cpu import pool
 
+ANY = 'any'  # a platform that is not known yet: layers that every platform compiles
 MOMENTUM = 0.9  # share of the running statistics that a training step keeps; PyTorch's 0.1
 EPSILON = 1e-5  # number that batch normalisation adds to variances
 
@@ -31,7 +32,7 @@ class Layers(NamedTuple):
 
 
 def choose(platform: str) -> Layers:
-  """Chooses the layers for a platform, which has a name of `jax.Device.platform`."""
+  """Chooses the layers for a platform, which has a name of `jax.Device.platform` or is ANY."""
   return _CPU if platform == 'cpu' else _FLAX
 
 

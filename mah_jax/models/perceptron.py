@@ -36,7 +36,7 @@ class Flatten(nn.Module):
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
     """[b, h, w, channels] -> [b, h * w * channels]."""
     del train
-    return images.reshape(len(images), -1)
+    return images.reshape(images.shape[0], -1)
 
 
 class OnFeatures(nn.Module):

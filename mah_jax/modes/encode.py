@@ -14,6 +14,7 @@ from mah_jax.runs import restoring
 from mah_jax.train import hasher as hasher_lib
 
 INDEX = 'files.jsonl'      # line i names the image of row i
+KIND = 'codes of images'
 SKIPPED = 'skipped.jsonl'  # images that could not be read, with the reason
 
 
@@ -32,7 +33,7 @@ def _encode(config: config_lib.Config):
   hasher = restoring.hasher(config)
   output = storage.path(config.output or f'{config.workdir}/encoded')
   try:
-    storage.check_replaceable(output)  # before the work, not after it
+    storage.check_replaceable(output, KIND)  # before the work, not after it
     output.parent.mkdir(parents=True, exist_ok=True)
   except OSError as error:
     raise errors.InputError(f'--output={output} cannot be made ({error.strerror}): choose '
@@ -49,7 +50,8 @@ def _encode(config: config_lib.Config):
   storage.replace_folder(output, {
       **{f'{name}.npy': storage.npy(array) for name, array in arrays.items()},
       INDEX: storage.json_lines(names[row] for row in good),
-      SKIPPED: storage.json_lines({'file': names[row], 'reason': bad[row]} for row in sorted(bad))})
+      SKIPPED: storage.json_lines({'file': names[row], 'reason': bad[row]} for row in sorted(bad))},
+      KIND)
   for row in sorted(bad)[:5]:
     console.say(f'Skipped {names[row]}: {bad[row]}.')
   console.say(f'{len(good)} images encoded to {options.text(config.code_lengths)} bits, '

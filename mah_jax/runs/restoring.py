@@ -14,14 +14,14 @@ from mah_jax.train import model
 from mah_jax.train import step as step_lib
 
 
-def hasher(config: config_lib.Config) -> hasher_lib.Hasher:
-  """The hasher in --workdir, on the devices that are there."""
+def hasher(config: config_lib.Config, platform: str = '') -> hasher_lib.Hasher:
+  """The hasher in --workdir, on the devices that are there; `platform` as in `step.Devices`."""
   folder = folder_lib.RunFolder(config.workdir)
   devices = step_lib.pick_devices(config.num_devices)
   config = dataclasses.replace(config, batch_size=step_lib.round_up(config.batch_size, devices))
   work = _of_network if config.spec.trains_network else _of_features
   with folder.opened(shared=True):
-    return work(config, step_lib.Devices(devices, config.batch_size), folder)
+    return work(config, step_lib.Devices(devices, config.batch_size, platform), folder)
 
 
 def _of_network(config: config_lib.Config, devices: step_lib.Devices,

@@ -37,6 +37,6 @@ def fit(features: np.ndarray, size: int) -> Reduction:
 
 
 def apply(reduction: Reduction, features: np.ndarray) -> np.ndarray:
-  """The keys of features, [n, D] -> [n, b] int8."""
+  """The keys of features, [n, D] -> [n, b] int8; features of JAX give keys of JAX."""
   steps = (features - reduction.mean) @ reduction.axes / reduction.scale
-  return np.clip(np.rint(steps), -LARGEST, LARGEST).astype(np.int8)
+  return steps.round().clip(-LARGEST, LARGEST).astype(np.int8)

@@ -139,18 +139,28 @@ class Searcher:
 
   def index(self, length: int = 0, database: str = '') -> index_lib.Index:
     """The index over codes of a length; its ids are row numbers."""
-    c, kind = self.code_lengths[self._head(length)], self._kind(database)
+    c, kind = self.code_lengths[self._head(length)], self.kind(database)
     if (kind, c) not in self._indexes:
       keys = self.database.keys if self.database.keys.shape[1] else None
-      self._indexes[kind, c] = index_lib.build_packed(
-          self.database.codes[f'{kind}_{c}'], c, keys=keys)
+      self._indexes[kind, c] = index_lib.build_packed(self.packed(length, database), c, keys=keys)
     return self._indexes[kind, c]
+
+  def packed(self, length: int = 0, database: str = '') -> np.ndarray:
+    """The codes of all rows, eight bits in a byte, [n, ceil(c / 8)] uint8."""
+    return self.database.codes[f'{self.kind(database)}_{self.code_lengths[self._head(length)]}']
+
+  def kind(self, database: str = '') -> str:
+    """The kind of codes that a search takes, 'learned' or 'encoded', when it is asked for one."""
+    kinds = self.database.kinds
+    if database and database not in kinds:
+      raise errors.UsageError(f'The run in {self.folder.path} has no {database} codes of its '
+                              f'database: choose {" or ".join(kinds)}.')
+    return database or kinds[0]
 
   def code(self, row: int, length: int = 0, database: str = '') -> np.ndarray:
     """The code of a row, [c] int8 in {-1, +1}."""
     c = self.code_lengths[self._head(length)]
-    packed = self.database.codes[f'{self._kind(database)}_{c}'][row]
-    return np.unpackbits(packed, count=c).astype(np.int8) * 2 - 1
+    return np.unpackbits(self.packed(length, database)[row], count=c).astype(np.int8) * 2 - 1
 
   def image(self, row: int) -> bytes | np.ndarray:
     """The image of a row: the content of its file or, where images are no files, its pixels."""
@@ -228,13 +238,6 @@ class Searcher:
       raise errors.UsageError(f'The run in {self.folder.path} has no codes of {length} bits: '
                               f'choose one of {options.text(self.code_lengths)}.')
     return self.code_lengths.index(length)
-
-  def _kind(self, database: str) -> str:
-    kinds = self.database.kinds
-    if database and database not in kinds:
-      raise errors.UsageError(f'The run in {self.folder.path} has no {database} codes of its '
-                              f'database: choose {" or ".join(kinds)}.')
-    return database or kinds[0]
 
   def _hash(self, images: Image | Sequence[Image]) -> tuple[hasher_lib.Hashed, bool]:
     """Hashes one image or several, and says whether it was one."""

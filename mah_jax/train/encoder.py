@@ -33,6 +33,7 @@ class Encoder:
   prepare: (uint8 images, keys) -> what the module reads, see data/pipeline.py.
   input_shape: the shape of one image that the module reads, [h, w, ch], or of a feature, [D].
   dtype: type that backbones are computed in.
+  forward: (variables, images) -> outputs, the program that the devices run.
   """
 
   def __init__(self, config: config_lib.Config, module: nn.Module,
@@ -54,8 +55,8 @@ class Encoder:
       # Nothing in such a network looks at the batch, and many short calls would take longer.
       self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
     self._devices = devices
-    self._encode = step_lib.make_encode(devices, module, self.prepare, self.dtype, mirror,
-                                         method)
+    self.forward = step_lib.make_forward(module, self.prepare, self.dtype, mirror, method)
+    self._encode = step_lib.make_encode(devices, self.forward)
 
   def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
     """Brings rows of images to the devices: all at once where they are few, else by batches."""

@@ -17,6 +17,7 @@ from flax import linen as nn
 
 from mah_jax import config as config_lib
 from mah_jax import console
+from mah_jax import discrete
 from mah_jax.data import images as images_lib
 from mah_jax.data import pipeline
 from mah_jax.methods import base
@@ -58,11 +59,14 @@ class Hasher(NamedTuple):
   variables: of the encoder's module.
   finish: what the encoder returns for some images -> Hashed.
   pixels: the images that it reads.
+  codes: what the encoder returns -> their codes as queries, ([b, c] int8, ...), as `finish` makes
+    them, in JAX, so that a program of both can be exported; None where that cannot be.
   """
   encoder: encoder_lib.Encoder
   variables: dict[str, Any]
   finish: Callable[[Any], Hashed]
   pixels: pipeline.Pixels
+  codes: Callable[[Any], tuple[jax.Array, ...]] | None = None
 
   def parts(self, images: np.ndarray | images_lib.Encoded, rows: np.ndarray,
             on_bad: Callable[[int, str], None] | None = None) -> Iterator[Hashed]:
@@ -127,7 +131,8 @@ def of_network(config: config_lib.Config, devices: step_lib.Devices,
   among = trainer_lib.words(method, restored.pop('codes', ()))
   if config.input == 'features':
     encoder, restored = _before_features(config, module, restored, pixels, meta, devices)
-  return Hasher(encoder, restored, functools.partial(_finish, method, among), pixels)
+  return Hasher(encoder, restored, functools.partial(_finish, method, among), pixels,
+                functools.partial(_codes, method, among))
 
 
 def _finish(method: base.DeepMethod, among: Heads | None, raw: tuple[Any, np.ndarray]) -> Hashed:
@@ -152,7 +157,10 @@ def of_features(config: config_lib.Config, devices: step_lib.Devices,
     codes, outputs = zip(*(shallow.encode(method, state, features) for state in model.states))
     return Hashed(codes, codes, outputs, features)
 
-  return Hasher(encoder, devices.replicate(extractor.variables), finish, model.pixels)
+  def codes(features):
+    return tuple(discrete.to_codes(method.project(state, features)) for state in model.states)
+
+  return Hasher(encoder, devices.replicate(extractor.variables), finish, model.pixels, codes)
 
 
 def _extraction(config: config_lib.Config, pixels: pipeline.Pixels, weights: str,
@@ -163,6 +171,15 @@ def _extraction(config: config_lib.Config, pixels: pipeline.Pixels, weights: str
   if not config.pretrained:  # pixels that are features are taken as they are
     config = dataclasses.replace(config, crop=1.0, mirror=False)
   return extractor, config
+
+
+def _codes(method: base.DeepMethod, among: Heads | None, raw: tuple[Any, jax.Array]
+           ) -> tuple[jax.Array, ...]:
+  """The codes of outputs as queries, in JAX."""
+  embeddings = method.query_embeddings(raw[0])
+  if among is None:
+    return tuple(map(discrete.to_codes, embeddings))
+  return tuple(discrete.to_nearest(u, jnp.asarray(words)) for u, words in zip(embeddings, among))
 
 
 def _before_features(config: config_lib.Config, module: nn.Module, variables: dict[str, Any],

@@ -74,12 +74,13 @@ class Devices:
   platform: 'cpu', 'gpu' and so on, for which networks choose their layers.
   """
 
-  def __init__(self, devices: list[jax.Device], batch_size: int):
+  def __init__(self, devices: list[jax.Device], batch_size: int, platform: str = ''):
+    """Takes devices that share a batch; the platform is theirs unless another is given."""
     if batch_size % len(devices):
       raise errors.UsageError(f'--batch_size={batch_size} cannot be shared evenly by '
                               f'{len(devices)} devices: use a multiple of {len(devices)}.')
     self.devices = devices
-    self.platform = devices[0].platform
+    self.platform = platform or devices[0].platform
     self._row_maps: dict[Callable, Callable] = {}  # each compiled once
     mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
     self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -205,14 +206,13 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
   return devices.pmap(steps, (None, None, 0, 0), (None, None), donate=(0,))
 
 
-def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
-                dtype: jnp.dtype = jnp.float32, mirror: bool = False,
-                method: str | None = None) -> Callable:
-  """Compiles encode(variables, images [d, b, h, w, ch]) -> outputs of the network, in NumPy.
+def make_forward(network: nn.Module, prepare: Callable, dtype: jnp.dtype = jnp.float32,
+                 mirror: bool = False, method: str | None = None) -> Callable:
+  """Makes forward(variables, images [b, h, w, ch]) -> outputs of the network, each [b, c].
 
-  Each output [b, c] of the network becomes [d * b, c]. It is computed in `dtype`; with `mirror`
-  it is the mean of the outputs for the image and for its mirror image. `method` names a method of
-  the network that is called in the place of the network itself.
+  They are computed in `dtype`; with `mirror` they are the mean of the outputs for the image and
+  for its mirror image. `method` names a method of the network that is called in the place of the
+  network itself.
   """
 
   def forward(variables, images):
@@ -224,6 +224,14 @@ def make_encode(devices: Devices, network: nn.Module, prepare: Callable,
                       method=method)
     return jax.tree.map(lambda u, v: (u + v) / 2, outputs, mirrored)
 
+  return forward
+
+
+def make_encode(devices: Devices, forward: Callable) -> Callable:
+  """Compiles encode(variables, images [d, b, h, w, ch]) -> what `forward` returns, in NumPy.
+
+  Each output [b, c] becomes [d * b, c].
+  """
   mapped = devices.pmap(forward, (None, 0), 0)
 
   def encode(variables: dict[str, Any], images: jax.Array) -> Any:
