@@ -25,6 +25,7 @@ LAYERS = [
     ['config'],
     ['train'],
     ['runs'],
+    ['search'],
     ['modes'],
     ['compiling', 'flags', 'main', 'report', 'paper', '__init__'],
 ]

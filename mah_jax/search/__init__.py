@@ -1,0 +1,1 @@
+"""Search: an exact index of binary codes."""
