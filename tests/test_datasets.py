@@ -91,7 +91,7 @@ def test_the_protocols_of_every_dataset():
       'mirflickr': ['mirflickr-1000-queries', 'mirflickr-1700-queries',
                     'mirflickr-5000-training'],
       'nuswide': ['nuswide-1000-queries', 'nuswide-2100-queries'],
-      'folder': ['folder'],
+      'folder': ['folder', 'folder-unlabelled'],
   }
 
 
@@ -325,6 +325,7 @@ def test_check_accepts_one_hot_multi_hot_and_unlabelled_rows():
   labels[0] = [1, 1, 0, 1]
   labels[1] = 0
   datasets.check(images, labels)
+  datasets.check(images, labels[:, :0], unlabelled=True)
 
 
 @pytest.mark.parametrize('image_shape, label_shape, message', [
@@ -334,6 +335,7 @@ def test_check_accepts_one_hot_multi_hot_and_unlabelled_rows():
     ((0, 2, 2, 3), (0, 3), 'empty'),
     ((4, 0, 2, 3), (4, 3), 'empty'),
     ((4, 2, 2, 3), (4, 0), 'empty'),
+    ((0, 2, 2, 3), (0, 0), 'empty'),
 ])
 def test_check_refuses_wrong_shapes(image_shape, label_shape, message):
   with pytest.raises(errors.InputError, match=message):

@@ -28,11 +28,11 @@ class Progress:
     self.images += 1
 
 
-def load(data_dir, progress=None):
+def load(data_dir, progress=None, **more):
   """Loads with a cache beside the data."""
   base = data_dir if data_dir.suffix != '.csv' else data_dir.parent
   return folder.load(data_dir, cache=base.with_name(f'{base.name}-cache'),
-                     on_start=(progress or Progress()).start)
+                     on_start=(progress or Progress()).start, **more)
 
 
 def write_files(root, names, content=CONTENT):
@@ -67,6 +67,32 @@ def test_a_class_for_each_sub_folder(root):
     expected = images.decode((root / name).read_bytes(), 8)
     np.testing.assert_array_equal(data.images.decode(row, 8, 3), expected)
   assert data.report == ''
+
+
+@pytest.mark.parametrize('names, unlabelled', [
+    (['b.jpg', 'a.jpg'], False),  # also where sub-folders hold no image
+    (['b.jpg', 'a.jpg'], True),
+    (['x/b.jpg', 'x/y/a.jpg', 'z/c.jpg'], True),
+    (['x/b.jpg', 'a.jpg'], True),
+])
+def test_images_without_labels(root, names, unlabelled):
+  write_files(root, names)
+  write_files(root, ['notes/n.txt', '.thumbnails/x.jpg'], b'')
+  told, progress = [], Progress()
+  data = load(root, progress, unlabelled=unlabelled,
+              on_unlabelled=lambda: told.append(progress.images))
+  assert told == [0] and progress.images == len(names)  # told once, before the check
+  assert data.names == data.images.names == sorted(names)
+  assert data.labels.shape == (len(names), 0) and data.labels.dtype == np.uint8
+  assert data.class_names == () and not data.is_labelled
+
+
+def test_labels_that_nobody_asks_for_are_not_read(root):
+  """The same files in the same order, even where the labels could not be used."""
+  write_files(root, ['b.jpg', 'a.jpg', 'not in the list.jpg'])
+  write_csv(root, 'b.jpg,x\na.jpg,x\n')
+  data = load(root, unlabelled=True)
+  assert data.names == ['b.jpg', 'a.jpg'] and not data.is_labelled
 
 
 CSV = 'b.jpg,sun;sea\n"über, all.jpg"," sea ; sand ;sea;"\nsub/a.jpg,\n./c d.jpg,sun\n'
@@ -127,12 +153,13 @@ def test_a_csv_in_another_encoding(root, encoding, problem):
 
 @pytest.mark.parametrize('names, problem', [
     ([], 'holds no image .*sub-folder'),
-    (['notes.txt', 'a/b.txt'], 'holds no image'),
-    (['1.jpg', '2.jpg'],
+    (['a/1.jpg', 'b/2.jpg', '1.jpg', '2.jpg'],
      r"outside of any class folder \(2, as '1.jpg'\): move"),
+    (['notes.txt', 'a/b.txt'], 'holds no image'),
     (['a/1.jpg', 'b/2.jpg', 'montage.png'],
-     r"outside of any class folder \(1, as 'montage.png'\)"),
-    (['a/1.jpg', 'a/b/2.jpg'], r"two classes or more but has \['a'\]"),
+     r"outside of any class folder \(1, as 'montage.png'\).*--protocol=folder-unlabelled"),
+    (['a/1.jpg', 'a/b/2.jpg'],
+     r"two classes or more but has \['a'\].*--protocol=folder-unlabelled"),
     (['a/1.jpg', 'b/2.jpg', 'c/notes.txt'], "Class 'c' of .* has no usable image"),
 ])
 def test_mistakes_in_a_folder(root, names, problem):

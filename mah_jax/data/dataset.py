@@ -27,7 +27,8 @@ class Dataset(NamedTuple):
   """A dataset; the reader of its files leaves the last four fields to `datasets.load`.
 
   images: [rows, h, w, ch] uint8, or files that are decoded when they are asked for.
-  labels: 0/1, [rows, L] uint8; a row may have several labels or none.
+  labels: 0/1, [rows, L] uint8; a row may have several labels or none. L = 0 where the dataset
+    is unlabelled.
   class_names: [L].
   names: file name of each row; empty where rows are no files.
   report: which images were left out, in words; empty if none were.
@@ -44,6 +45,11 @@ class Dataset(NamedTuple):
   mean: tuple[float, ...] = ()
   std: tuple[float, ...] = ()
   protocol: splits.Protocol | None = None
+
+  @property
+  def is_labelled(self) -> bool:
+    """Whether there are classes; without them nothing can be scored."""
+    return self.labels.shape[1] > 0
 
   def row_names(self, rows: Iterable[int]) -> list[str] | list[int]:
     """The file name of each of these rows or, where rows are no files, the row itself."""

@@ -33,10 +33,14 @@ class Source(NamedTuple):
   cache_dir: folder that remembers which image files are usable; None: beside the files.
   on_start: called with the number of files before they are checked; the function that it
     returns is called after each file.
+  unlabelled: whether labels are to be left unread.
+  on_unlabelled: called before files without labels are checked; it may raise.
   """
   data_dir: pathlib.Path
   cache_dir: pathlib.Path | None
   on_start: OnStart
+  unlabelled: bool
+  on_unlabelled: Callable[[], None]
 
 
 class DatasetSpec(NamedTuple):
@@ -63,39 +67,53 @@ class DatasetSpec(NamedTuple):
 
 def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
          query_fraction: float = 0.1, query_list: str = '',
-         cache_dir: pathlib.Path | None = None, on_start: OnStart | None = None) -> Dataset:
+         cache_dir: pathlib.Path | None = None, on_start: OnStart | None = None,
+         on_unlabelled: Callable[[], None] = lambda: None) -> Dataset:
   """Reads, checks and splits a dataset.
 
   Args:
     name: a key of `SPECS`.
     data_dir: folder of the files, `~` allowed; see `DatasetSpec.files`.
     split_seed: seed of the queries drawn and of the row orders.
-    protocol: one of the dataset's `protocols`; empty: the first.
+    protocol: one of the dataset's `protocols`; empty: the first or, where there are no labels,
+      `folder.UNLABELLED`.
     query_fraction: share of each class that becomes queries, if the dataset takes it.
     query_list: text file with the names of the queries, which then replace a protocol.
-    cache_dir, on_start: see `Source`.
+    cache_dir, on_start, on_unlabelled: see `Source`.
 
   Raises:
-    errors.UsageError: unknown name or protocol, negative seed, a list without names to list.
+    errors.UsageError: unknown name or protocol, negative seed, a list without names to list, a
+      choice of queries where there are no labels.
     errors.InputError: missing or unusable files.
   """
   if name not in SPECS:
     raise errors.UsageError(
         f'Unknown dataset {name!r}; choose one of: {", ".join(sorted(SPECS))}.')
   spec = SPECS[name]
-  protocol = protocol or next(iter(spec.protocols))
-  if protocol not in spec.protocols:
+  if protocol and protocol not in spec.protocols:
     raise errors.UsageError(f'Unknown protocol {protocol!r} of dataset {name}; choose one of: '
                             f'{", ".join(spec.protocols)}.')
   if query_list and not spec.has_names:
     raise errors.UsageError(f'The images of {name} have no file names that a list of queries '
                             f'could hold: choose a protocol instead of {query_list}.')
-  on_start = on_start or (lambda total: lambda: None)
-  data = spec.load(Source(storage.path(data_dir), cache_dir, on_start))
-  check(data.images, data.labels)
+
+  def check_unlabelled():
+    if query_list or protocol not in ('', folder_lib.UNLABELLED):
+      choice = f'--query_list={query_list}' if query_list else f'--protocol={protocol}'
+      raise errors.UsageError(f'{choice} chooses queries, but the images in {data_dir} have no '
+                              'labels to score them by: leave it out.')
+    on_unlabelled()
+
+  data = spec.load(Source(
+      storage.path(data_dir), cache_dir, on_start or (lambda total: lambda: None),
+      protocol == folder_lib.UNLABELLED, check_unlabelled))
+  check(data.images, data.labels, unlabelled=folder_lib.UNLABELLED in spec.protocols)
   if query_list:
     split = _listed(data, query_list, split_seed)
   else:
+    protocol = protocol or next(iter(spec.protocols))
+    if not data.is_labelled:
+      protocol = folder_lib.UNLABELLED
     split = spec.protocols[protocol](data, query_fraction, split_seed, protocol)
   if spec.has_names:  # a copy of such a dataset may lack files that others have
     split = split._replace(content=splits.fingerprint(data.names, data.labels))
@@ -125,11 +143,11 @@ def protocol_help() -> str:
           'database is encoded.')
 
 
-def check(images: dataset_lib.Images, labels: np.ndarray) -> None:
+def check(images: dataset_lib.Images, labels: np.ndarray, *, unlabelled: bool = False) -> None:
   """Raises InputError unless images are uint8 [rows, h, w, ch], labels 0/1 [rows, L].
 
   Only uint8 is accepted: a float array says nothing about its scale (0..1 or 0..255). Images
-  in files are only counted.
+  in files are only counted. L = 0 is accepted where a dataset may be `unlabelled`.
   """
   in_memory = isinstance(images, np.ndarray)
   shape = images.shape if in_memory else (len(images), 1, 1, 1)
@@ -141,7 +159,7 @@ def check(images: dataset_lib.Images, labels: np.ndarray) -> None:
     raise errors.InputError(
         f'There are {len(images)} images but {len(labels)} rows of labels; give every '
         'image one row of labels.')
-  if 0 in shape or not labels.size:
+  if 0 in shape or not (labels.size or unlabelled):
     raise errors.InputError(
         f'Images of shape {shape} with labels of shape {labels.shape} are empty; '
         'give at least one image and one class.')
@@ -170,7 +188,8 @@ def _check_pixels(images: np.ndarray) -> None:
 def _load_folder(source: Source) -> Dataset:
   beside = source.data_dir if source.data_dir.is_dir() else source.data_dir.parent
   return folder_lib.load(
-      source.data_dir, cache=source.cache_dir or beside, on_start=source.on_start)
+      source.data_dir, cache=source.cache_dir or beside, on_start=source.on_start,
+      unlabelled=source.unlabelled, on_unlabelled=source.on_unlabelled)
 
 
 def _load_prepared(name: str, source: Source) -> Dataset:
@@ -259,9 +278,15 @@ SPECS = {
     'folder': DatasetSpec(
         load=_load_folder,
         files='any folder with a sub-folder of images for each class, or a CSV file of lines '
-              f'file,label1;label2 (or a folder with such a {folder_lib.CSV})',
+              f'file,label1;label2 (or a folder with such a {folder_lib.CSV}), or a folder of '
+              'images without labels',
         mean=imagenet.MEAN, std=imagenet.STD,
-        protocols={'folder': _share},
+        protocols={'folder': _share,
+                   folder_lib.UNLABELLED: lambda data, share, seed, name: splits.database_only(
+                       len(data.names), name)},
+        protocol_note='the second reads no labels, and sub-folders are no classes: all images '
+                      'are the database, and nothing is scored; images that lie directly in '
+                      'the folder have it without asking',
         takes_query_fraction=True,
         has_names=True,
     ),

@@ -1,4 +1,4 @@
-"""A user's labelled images: a sub-folder for each class, or a CSV of files and labels."""
+"""A user's images: a sub-folder for each class, a CSV of files and labels, or no labels."""
 
 import contextlib
 import csv
@@ -19,6 +19,7 @@ from mah_jax.data import images as images_lib
 
 CSV = 'labels.csv'  # name of the CSV that is looked for in the folder
 HEADER = ['file', 'labels']
+UNLABELLED = 'folder-unlabelled'  # the protocol without labels and queries
 
 
 class Listing(NamedTuple):
@@ -28,32 +29,41 @@ class Listing(NamedTuple):
   names: name of each file.
   labels: names of the classes of each file.
   class_names: [L], sorted.
+  is_labelled: whether there are labels, be they of use or not.
   """
   root: pathlib.Path
   names: list[str]
   labels: list[set[str]]
   class_names: list[str]
+  is_labelled: bool = True
 
 
 def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
-         on_start: Callable[[int], Callable[[], None]]) -> dataset.Dataset:
+         on_start: Callable[[int], Callable[[], None]], unlabelled: bool = False,
+         on_unlabelled: Callable[[], None] = lambda: None) -> dataset.Dataset:
   """Lists the images and their labels, and leaves out the files that cannot be decoded.
 
   Every file is decoded once to learn whether it can be, unless `cache` remembers that and no
   file has changed since.
 
   Args:
-    data_dir: a CSV file, a folder with a labels.csv, or one with a sub-folder for each class.
+    data_dir: a CSV file, a folder with a labels.csv, one with a sub-folder for each class, or one
+      whose images all lie directly in it, which is unlabelled.
     cache: folder that remembers which files cannot be decoded.
     on_start: called with the number of files before they are decoded; the function that it
       returns is called after each file.
+    unlabelled: take the same files without their labels, whatever there is.
+    on_unlabelled: called before unlabelled files are decoded; it may raise.
 
   Raises:
     errors.InputError: files or labels that cannot be used.
   """
-  listing = _list(data_dir)
+  listing = _list(data_dir, unlabelled)
   labels = _multi_hot(listing)                             # [files, L]
-  _check_classes(data_dir, listing.class_names, labels)    # before the slow part
+  if listing.is_labelled:
+    _check_classes(data_dir, listing.class_names, labels)  # before the slow part
+  else:
+    on_unlabelled()
 
   def read(file: int) -> bytes:
     return (listing.root / listing.names[file]).read_bytes()
@@ -64,7 +74,8 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
                    len(encoded))
   files = np.setdiff1d(np.arange(len(encoded)), list(problems))  # the file of each row, [rows]
   images, labels = encoded[files], labels[files]
-  _check_classes(data_dir, listing.class_names, labels)
+  if listing.is_labelled:
+    _check_classes(data_dir, listing.class_names, labels)
   return dataset.Dataset(images, labels, tuple(listing.class_names), images.names, report)
 
 
@@ -103,35 +114,45 @@ def query_rows(names: Sequence[str], list_file: pathlib.Path) -> np.ndarray:
   return np.array(list(lines), np.int64)
 
 
-def _list(data_dir: pathlib.Path) -> Listing:
+def _list(data_dir: pathlib.Path, unlabelled: bool) -> Listing:
   if data_dir.is_file():
     if data_dir.suffix.lower() != '.csv':
       raise errors.InputError(f'{data_dir} is neither a folder nor a .csv file: give either.')
-    return _list_csv(data_dir)
+    return _list_csv(data_dir, unlabelled)
   if not data_dir.is_dir():
     raise errors.InputError(f'There is no folder {data_dir}: correct --data_dir.')
   if (data_dir / CSV).is_file():
-    return _list_csv(data_dir / CSV)
-  return _list_folders(data_dir)
+    return _list_csv(data_dir / CSV, unlabelled)
+  return _list_folders(data_dir, unlabelled)
 
 
-def _list_folders(root: pathlib.Path) -> Listing:
-  """Lists a folder in which each sub-folder is a class, with images at any depth."""
+def _without_labels(root: pathlib.Path, names: list[str]) -> Listing:
+  return Listing(root, names, [set()] * len(names), [], is_labelled=False)
+
+
+def _list_folders(root: pathlib.Path, unlabelled: bool) -> Listing:
+  """Lists a folder in which each sub-folder is a class, with images at any depth.
+
+  Where no image lies in a sub-folder, nobody has sorted them: they are unlabelled.
+  """
   names = images_lib.find(root)
   if not names:
-    raise errors.InputError(f'{root} holds no image ({", ".join(images_lib.SUFFIXES)}): put a '
-                            f'sub-folder of images for each class, or a {CSV}, into it.')
+    raise errors.InputError(f'{root} holds no image ({", ".join(images_lib.SUFFIXES)}): put '
+                            f'images, a sub-folder of them for each class, or a {CSV} into it.')
   stray = [name for name in names if '/' not in name]
+  if unlabelled or len(stray) == len(names):
+    return _without_labels(root, names)
   if stray:
     raise errors.InputError(
         f'{root} holds images outside of any class folder ({len(stray):,}, as {stray[0]!r}): '
-        f'move them into a sub-folder for each class, or add a {CSV} of file,labels.')
+        f'move them into a sub-folder for each class, add a {CSV} of file,labels or, if '
+        f'sub-folders are no classes, give --protocol={UNLABELLED}.')
   class_names = sorted(path.name for path in root.iterdir()
                        if path.is_dir() and not path.name.startswith('.'))
   return Listing(root, names, [{name.split('/')[0]} for name in names], class_names)
 
 
-def _list_csv(path: pathlib.Path) -> Listing:
+def _list_csv(path: pathlib.Path, unlabelled: bool) -> Listing:
   """Lists a CSV of lines file,label1;label2 with files relative to its folder."""
   lines = {}  # file -> number of its line
   labels = []
@@ -152,6 +173,8 @@ def _list_csv(path: pathlib.Path) -> Listing:
     raise _bad_line(path, reader.line_num, f'is no CSV ({error}): correct it') from error
   if not lines:
     raise errors.InputError(f'{path} names no image: add lines of file,label1;label2.')
+  if unlabelled:
+    return _without_labels(path.parent, list(lines))
   return Listing(path.parent, list(lines), labels, sorted(set().union(*labels)))
 
 
@@ -198,7 +221,8 @@ def _check_classes(data_dir: pathlib.Path, class_names: list[str], labels: np.nd
   """Raises InputError unless there are two classes and labels [.., L] have each of them."""
   if len(class_names) < 2:
     raise errors.InputError(f'{data_dir} needs two classes or more but has {class_names}, '
-                            'which leaves nothing to tell apart: add images of others.')
+                            'which leaves nothing to tell apart: add images of others or, to '
+                            f'do without classes, give --protocol={UNLABELLED}.')
   empty = np.flatnonzero(~labels.any(axis=0))
   if len(empty):
     raise errors.InputError(f'Class {class_names[empty[0]]!r} of {data_dir} has no usable '

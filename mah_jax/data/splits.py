@@ -226,6 +226,11 @@ def chosen(rows: np.ndarray, total: int, seed: int, name: str) -> Protocol:
   return Protocol(name, seed, np.asarray(rows, np.int64), database.astype(np.int64))
 
 
+def database_only(total: int, name: str) -> Protocol:
+  """Makes all of `total` rows the database, in their order; nothing is drawn."""
+  return Protocol(name, 0, np.zeros(0, np.int64), np.arange(total, dtype=np.int64))
+
+
 def _generator(seed: int) -> np.random.Generator:
   if seed < 0:
     raise errors.UsageError(f'The split seed {seed} is negative; choose 0 or more.')

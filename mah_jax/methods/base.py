@@ -26,6 +26,7 @@ class Spec(NamedTuple):
   make: (options, Task) -> DeepMethod, or (options) -> ShallowMethod.
   options: frozen dataclass of the method's own options, see options.py.
   trains_network: whether `make` returns a DeepMethod.
+  supervised: whether it learns from labels; the others take labels [n, 0] too.
   one_length: whether a network of it has one code length.
   truncates: whether its shorter codes are parts of its longest.
   check: (options, code_lengths) -> None, raises UsageError for those that do not fit together.
@@ -33,6 +34,7 @@ class Spec(NamedTuple):
   make: Callable[..., DeepMethod | ShallowMethod]
   options: type = NoOptions
   trains_network: bool = True
+  supervised: bool = True
   one_length: bool = False
   truncates: bool = False
   check: Callable[[Any, tuple[int, ...]], None] = lambda options, code_lengths: None

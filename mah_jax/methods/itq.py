@@ -85,4 +85,4 @@ def project(state: State, rows: jax.Array) -> jax.Array:
   return linear.product(linear.project(state.principal, rows), state.rotation)
 
 
-SPEC = base.Spec(make, trains_network=False)
+SPEC = base.Spec(make, trains_network=False, supervised=False)

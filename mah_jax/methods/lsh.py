@@ -41,4 +41,4 @@ def make(options: Options) -> base.ShallowMethod:
   return base.ShallowMethod(fit, linear.project, linear.State)
 
 
-SPEC = base.Spec(make, Options, trains_network=False)
+SPEC = base.Spec(make, Options, trains_network=False, supervised=False)

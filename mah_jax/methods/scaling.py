@@ -63,8 +63,11 @@ def unit_rows(features: Array) -> jax.Array:
 
 
 def blocks(features: Array) -> Iterator[np.ndarray]:
-  """The rows of features [n, D] in order, at most BLOCK at a time; all must be finite."""
-  for start in range(0, len(features), BLOCK):
+  """The rows of features [n, D] in order, at most BLOCK at a time; all must be finite.
+
+  Where there are no rows, there is one block of none.
+  """
+  for start in range(0, max(1, len(features)), BLOCK):
     rows = np.asarray(features[start:start + BLOCK])
     finite = np.isfinite(rows)
     if not finite.all():

@@ -26,6 +26,9 @@ def evaluate(config: config_lib.Config):
   with console.StopRequest('Stopped; results.json is what it was.'), folder.opened():
     if folder.has_codes_only or not config.spec.trains_network:
       data = dataset.load(config)
+      if not data.is_labelled:
+        raise errors.InputError(f'The run in {folder.path} cannot be scored, as its images have no '
+                                'labels.')
       outcome = results.read_codes(folder, config, data)
       console.pause()
       written = results.write_scores(folder, config, data, outcome)

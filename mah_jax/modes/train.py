@@ -151,8 +151,9 @@ def _fit_features(config: config_lib.Config, devices: step_lib.Devices,
   seeds = range(config.seed, config.seed + config.num_seeds)
   fits, metrics, began = [], [], time.monotonic()
   for seed in seeds:
-    fits.append(shallow.fit(config, queries, database, data.labels[split.training], seed, training))
-    metrics.append(results.score(config, data, fits[-1].codes, code_updates=None))
+    fitted = shallow.fit(config, queries, database, data.labels[split.training], seed, training)
+    fits.append(fitted if not fits else fitted._replace(states=()))  # only the first encodes
+    metrics.append(results.score(config, data, fitted.codes, code_updates=None))
     if len(seeds) > 1:
       say(f'seed {seed}{table.line(metrics[-1])}')
   return results.Outcome(

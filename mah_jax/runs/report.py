@@ -59,6 +59,9 @@ def read(path: pathlib.Path) -> Run:
     raise errors.InputError(f'{path} is not the folder of a finished run: it has no config.json '
                             'or no results.json.')
   results = results_lib.read(folder)
+  if results.get('classes') == []:
+    raise errors.InputError(f'The run in {path} has no scores, as its images have no labels: leave '
+                            'it out.')
   try:
     protocol = {name: results['protocol'][name] for name in PROTOCOL}
     scores = {c: Scores(kinds['codebook']['distinct'], _maps(kinds),

@@ -48,7 +48,9 @@ class Outcome(NamedTuple):
 
 def score(config: config_lib.Config, data: datasets.Dataset, codes: Sequence[scores.Codes],
           code_updates: int | None) -> dict[str, Any]:
-  """Scores the codes of each length; the keys are those of results.json."""
+  """Scores the codes of each length, if there are labels; the keys are those of results.json."""
+  if not data.is_labelled:
+    return {}
   labels = data.labels[data.protocol.queries], data.labels[data.protocol.database]
   return {str(c.queries.shape[1]): scores.score(c, *labels, k=config.scored_rows,
                                code_updates=code_updates)
@@ -95,15 +97,17 @@ def write_archive(folder: folder_lib.RunFolder, outcome: Outcome):
 def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
                  outcome: Outcome) -> dict[str, Any]:
   """Writes results.json; returns its content."""
-  split = data.protocol
-  labels = data.labels[split.queries], data.labels[split.database]
+  split, bounds = data.protocol, {}
+  if data.is_labelled:
+    labels = data.labels[split.queries], data.labels[split.database]
+    bounds = {'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)}
   results = {
       'schema': SCHEMA, 'method': config.method, 'heads': getattr(config.options, 'heads', None),
       'dataset': config.dataset,
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
                    'database': len(split.database),
                    **({} if split.training_part is None else {'training': len(split.training)}),
-                   'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)},
+                   **bounds},
       'classes': list(data.class_names), 'seed': config.seed, 'seeds': list(outcome.seeds),
       'k': config.scored_rows, **config_lib.changeable(config, options.EVALUATION),
       'code_lengths': list(config.code_lengths), **outcome.progress,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mah_jax import console
+from mah_jax import options
 from mah_jax.evaluation import scores as scores_lib
 
 LISTED = 5  # groups of classes that share a codeword, named in one sentence
@@ -15,6 +16,11 @@ LISTED = 5  # groups of classes that share a codeword, named in one sentence
 def say(results: dict[str, Any]):
   """Prints the content of results.json as a table, and the sentences that belong to it."""
   protocol, k = results['protocol'], results['k']
+  if not results['classes']:
+    lengths = options.text(results['code_lengths'])
+    console.say(f'No labels, so no scores: {protocol["database"]:,} images have codes of '
+                f'{lengths} bits.')
+    return
   console.say(f'\n{table(results)}')
   for sentence in by_outputs(results):
     console.say(sentence)

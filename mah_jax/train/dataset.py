@@ -8,10 +8,14 @@ import numpy as np
 
 from mah_jax import config as config_lib
 from mah_jax import console
+from mah_jax import errors
+from mah_jax import methods
+from mah_jax import options
 from mah_jax import storage
 from mah_jax.data import datasets
 
 LINES = 8  # lines of a report on skipped images that are said
+NEED_LABELS = ('query_fraction', 'split_seed', 'num_seeds')  # flags that choose what is scored
 
 
 def load(config: config_lib.Config) -> datasets.Dataset:
@@ -21,6 +25,7 @@ def load(config: config_lib.Config) -> datasets.Dataset:
         config.dataset, config.data_dir, config.split_seed, protocol=config.protocol,
         query_fraction=config.query_fraction, query_list=config.query_list,
         cache_dir=storage.cache_folder('images'),
+        on_unlabelled=lambda: _check_unlabelled(config),
         on_start=lambda total: stack.enter_context(console.bar(total, 'checking images')).update)
   lines = data.report.splitlines()
   for line in lines[:LINES]:
@@ -34,3 +39,17 @@ def load(config: config_lib.Config) -> datasets.Dataset:
                 f'{"has" if unlabelled == 1 else "have"} no label, so nothing to find: '
                 f'{"it counts" if unlabelled == 1 else "they count"} 0 in every score.')
   return data
+
+
+def _check_unlabelled(config: config_lib.Config):
+  """Refuses a method that learns from labels, and flags that choose what is scored."""
+  if config.spec.supervised:
+    others = [name for name, spec in methods.METHODS.items() if not spec.supervised]
+    raise errors.InputError(
+        f'--method={config.method} learns from labels, but the images in {config.data_dir} have '
+        f'none: add labels, or choose a --method that needs none, {" or ".join(others)}.')
+  fields = options.fields(config)
+  for name in NEED_LABELS:
+    if getattr(config, name) != fields[name].default:
+      raise errors.UsageError(f'--{name} has no effect, as the images in {config.data_dir} have '
+                              'no labels: leave it out.')

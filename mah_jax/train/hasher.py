@@ -151,10 +151,10 @@ def of_features(config: config_lib.Config, devices: step_lib.Devices,
   """The hash functions of a model, and the backbone before them."""
   extractor, config = _extraction(config, model.pixels, model.weights, devices)
   encoder = encoder_lib.Encoder(config, extractor.module, model.pixels, devices)
-  method = config.spec.make(config.options)
+  method, states = config.spec.make(config.options), jax.device_put(tuple(model.states))
 
   def finish(features):
-    codes, outputs = zip(*(shallow.encode(method, state, features) for state in model.states))
+    codes, outputs = zip(*(shallow.encode(method, state, features) for state in states))
     return Hashed(codes, codes, outputs, features)
 
   def codes(features):
