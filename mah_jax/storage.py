@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import hashlib
 import io
@@ -11,6 +12,7 @@ import json
 import os
 import pathlib
 import shutil
+import stat
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -145,6 +147,15 @@ def write_text(target: pathlib.Path, text: str):
 def write_json(target: pathlib.Path, content: Any):
   """Writes a JSON file that a person can read."""
   write(target, f'{json.dumps(content, indent=2)}\n'.encode())
+
+
+def read_file(source: pathlib.Path) -> bytes:
+  """The content of a regular file; raises OSError for anything else, such as a pipe or a device."""
+  descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+  with open(descriptor, 'rb') as file:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+      raise OSError(errno.EINVAL, 'it is no regular file', str(source))
+    return file.read()
 
 
 def read_json(source: pathlib.Path) -> Any:

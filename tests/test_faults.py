@@ -1,7 +1,10 @@
 """Bad input of every kind: one sentence, its exit code, and nothing that was there is changed."""
 
 import hashlib
+import itertools
+import os
 
+import image_files
 import numpy as np
 import pytest
 
@@ -119,3 +122,49 @@ def test_a_folder_of_something_else_is_left_alone(method, name, content, tmp_pat
   (tmp_path / name).parent.mkdir(exist_ok=True)
   (tmp_path / name).write_bytes(content)
   _assert_refused(run, 1, 'not of a run', tmp_path, capsys)
+
+
+def _photos(folder):
+  """Two classes of four images each."""
+  image_files.class_tree(folder, {'bag': 4, 'cup': 4})
+  return folder
+
+
+FOLDER = ['--dataset=folder', '--backbone=compact', '--width=4', '--image_size=16',
+          '--num_rounds=1', '--batch_size=4', '--num_devices=1', '--query_fraction=0.25']
+
+
+@pytest.mark.parametrize('make', [os.mkfifo, lambda path: path.symlink_to('/dev/zero'),
+                                  lambda path: path.mkdir()], ids=['fifo', 'device', 'folder'])
+def test_only_regular_files_are_read_as_images(make, tmp_path, capsys, monkeypatch):
+  """A pipe would be waited for, a device read without end."""
+  monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
+  photos = _photos(tmp_path / 'photos')
+  make(photos / 'bag' / '9.jpg')
+  (photos / 'labels.csv').write_text(''.join(
+      f'{name}/{i}.jpg,{name}\n' for name, i in itertools.product(('bag', 'cup'), range(4)))
+      + 'bag/9.jpg,bag\n')
+  run = [*FOLDER, f'--data_dir={photos}', f'--workdir={tmp_path / "run"}']
+  assert main.main(run) == 1  # one of nine is too many to be skipped
+  assert 'bag/9.jpg' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('line, words', [
+    ('bag/../bag/0.jpg,bag', "repeats 'bag/0.jpg' of line 1"),
+    ('./bag//0.jpg,bag', "repeats 'bag/0.jpg' of line 1"),
+    ('../elsewhere.jpg,bag', 'outside of the folder'),
+    ('/etc/hostname.jpg,bag', 'outside of the folder'),
+])
+def test_a_file_is_listed_once_and_lies_below_its_folder(line, words, tmp_path, capsys):
+  photos = _photos(tmp_path / 'photos')
+  (photos / 'labels.csv').write_text(f'bag/0.jpg,bag\ncup/0.jpg,cup\n{line}\n')
+  _assert_refused([*FOLDER, f'--data_dir={photos}', f'--workdir={tmp_path / "run"}'], 1, words,
+                  photos, capsys)
+
+
+def test_a_list_of_labels_that_is_no_file(tmp_path, capsys):
+  photos = _photos(tmp_path / 'photos')
+  (photos / 'list.csv').symlink_to('/dev/zero')
+  assert main.main([*FOLDER, f'--data_dir={photos / "list.csv"}',
+                    f'--workdir={tmp_path / "run"}']) == 1
+  assert capsys.readouterr().err.count('\n') == 1

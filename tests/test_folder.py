@@ -114,12 +114,6 @@ def test_a_csv_of_files_and_labels(root, text, encoding):
     assert data.images.decode(3, 4, 3).shape == (4, 4, 3)
 
 
-def test_a_csv_may_name_files_elsewhere(root, tmp_path):
-  write_files(tmp_path, ['x/1.jpg', 'y/2.jpg'])
-  write_csv(root, f'{tmp_path}/x/1.jpg,a\n../y/2.jpg,b\n')
-  assert load(root).names == [f'{tmp_path}/x/1.jpg', '../y/2.jpg']
-
-
 @pytest.mark.parametrize('text, problem', [
     ('a.jpg,x\nb.jpg,y\n\na.jpg,y\n', r"Line 4 of .*labels\.csv repeats 'a\.jpg' of line 1"),
     ('a.jpg,x\n./a.jpg,y\n', "Line 2 .*repeats 'a.jpg' of line 1"),

@@ -66,7 +66,7 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
     on_unlabelled()
 
   def read(file: int) -> bytes:
-    return (listing.root / listing.names[file]).read_bytes()
+    return storage.read_file(listing.root / listing.names[file])
 
   encoded = images_lib.Encoded(read, listing.names, version=_version(listing))
   problems = _problems(encoded, cache, on_start)
@@ -81,7 +81,7 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
 
 def read_labels(path: pathlib.Path) -> dict[str, set[str]]:
   """The labels that a CSV of lines file,label1;label2 gives to each file."""
-  listing = _list_csv(path)
+  listing = _list_csv(path, unlabelled=False)
   return dict(zip(listing.names, listing.labels))
 
 
@@ -163,7 +163,7 @@ def _list_csv(path: pathlib.Path, unlabelled: bool) -> Listing:
       if not any(cells) or (number == 1 and cells == HEADER):
         continue
       _check_cells(path, number, cells)
-      name = pathlib.PurePath(cells[0]).as_posix()  # ./a.jpg is a.jpg
+      name = _below(path, number, cells[0])
       if name in lines:
         raise _bad_line(path, number, f'repeats {name!r} of line {lines[name]}: give each '
                         'file one line with all its labels')
@@ -176,6 +176,16 @@ def _list_csv(path: pathlib.Path, unlabelled: bool) -> Listing:
   if unlabelled:
     return _without_labels(path.parent, list(lines))
   return Listing(path.parent, list(lines), labels, sorted(set().union(*labels)))
+
+
+def _below(path: pathlib.Path, number: int, name: str) -> str:
+  """The path of a file below the folder of a CSV, in one form: ./bag/../bag/a.jpg is bag/a.jpg."""
+  root = os.path.abspath(path.parent)
+  relative = os.path.relpath(os.path.join(root, name), root)
+  if relative.split(os.sep)[0] == os.pardir:
+    raise _bad_line(path, number, f'names {name!r}, which is outside of the folder of the CSV: '
+                    'move the file into it')
+  return pathlib.PurePath(relative).as_posix()
 
 
 def _check_cells(path: pathlib.Path, number: int, cells: list[str]):
@@ -197,7 +207,7 @@ def _bad_line(path: pathlib.Path, number: int, problem: str) -> errors.InputErro
 def _read_text(path: pathlib.Path) -> str:
   """Reads a text file in UTF-8, with or without a byte order mark."""
   try:
-    content = path.read_bytes()
+    content = storage.read_file(path)
   except OSError as error:
     raise errors.InputError(
         f'{path} cannot be read ({error.strerror}): correct the path.') from error

@@ -38,7 +38,7 @@ def _encode(config: config_lib.Config):
   except OSError as error:
     raise errors.InputError(f'--output={output} cannot be made ({error.strerror}): choose '
                             'another.') from error
-  images = images_lib.Encoded(lambda row: (source / names[row]).read_bytes(), names)
+  images = images_lib.Encoded(lambda row: storage.read_file(source / names[row]), names)
   bad = {}  # row: reason
   hashed = hasher(images, on_bad=bad.__setitem__)
   good = np.setdiff1d(np.arange(len(names)), list(bad))

@@ -28,7 +28,7 @@ def index(config: config_lib.Config):
       return
     labels = _labels(folder, names, searcher.class_names)
     bad = {}  # row: reason
-    images = images_lib.Encoded(lambda row: (folder / names[row]).read_bytes(), names)
+    images = images_lib.Encoded(lambda row: storage.read_file(folder / names[row]), names)
     hashed = searcher.hash(images, bad.__setitem__)
     good = np.setdiff1d(np.arange(len(names)), list(bad))
     for row in sorted(bad):

@@ -41,7 +41,7 @@ def _search(config: config_lib.Config):
   searcher = searcher_lib.Searcher(config)
   searcher.index(config.code_length, config.database)  # which refuses what there is not
   bad = {}  # row: reason
-  images = images_lib.Encoded(lambda row: (folder / names[row]).read_bytes(), names)
+  images = images_lib.Encoded(lambda row: storage.read_file(folder / names[row]), names)
   hashed = searcher.hash(images, bad.__setitem__)
   if len(bad) == len(names):
     raise errors.InputError(f'None of the images in {config.images} can be read; the first, '
@@ -113,7 +113,7 @@ def _sheet(searcher: searcher_lib.Searcher, folder: pathlib.Path, hits: dict[str
   """A contact sheet: each query, framed, and its neighbours."""
   rows = []
   for name, of_query in hits.items():
-    query = images_lib.decode((folder / name).read_bytes(), SIDE)
+    query = images_lib.decode(storage.read_file(folder / name), SIDE)
     rows.append([pictures.Tile(query, [pathlib.PurePath(name).name, 'query'], framed=True), *[
         pictures.Tile(_picture(searcher, hit.row), [
             pathlib.PurePath(hit.name).name, ';'.join(hit.labels),

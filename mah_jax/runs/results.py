@@ -52,13 +52,14 @@ def score(config: config_lib.Config, data: datasets.Dataset, codes: Sequence[sco
   if not data.is_labelled:
     return {}
   labels = data.labels[data.protocol.queries], data.labels[data.protocol.database]
-  return {str(c.queries.shape[1]): scores.score(c, *labels, k=config.scored_rows,
-                               code_updates=code_updates)
-          for c in codes}
+  return {str(c.queries.shape[1]): scores.score(
+      c, *labels, k=config.scored_rows, code_updates=code_updates) for c in codes}
 
 
 def _add_outputs(config: config_lib.Config, data: datasets.Dataset, outcome: Outcome) -> Outcome:
-  """An outcome whose scores have those of the ranking by outputs too."""
+  """An outcome whose scores have those of the ranking by outputs too, where there are scores."""
+  if not data.is_labelled:
+    return outcome
   labels = data.labels[data.protocol.queries], data.labels[data.protocol.database]
   return outcome._replace(metrics=[
       {c: scores.add_outputs(of_length, of_codes, *labels, k=config.scored_rows)

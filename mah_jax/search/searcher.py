@@ -168,7 +168,7 @@ class Searcher:
     if place != database_lib.OWN:
       file = pathlib.Path(self.database.folders[place]) / name
       try:
-        return file.read_bytes()
+        return storage.read_file(file)
       except OSError as error:
         raise errors.InputError(f'{file} cannot be read ({error.strerror}).') from error
     images, of_dataset = self.data.images, int(self.data.protocol.database[row])
@@ -269,6 +269,6 @@ def _content(image: Image):
   if isinstance(image, bytes):
     return lambda: image
   if isinstance(image, (str, os.PathLike)):
-    return storage.path(image).read_bytes
+    return functools.partial(storage.read_file, storage.path(image))
   raise ValueError(f'{type(image).__name__} is no image; give a path, the bytes of a file or '
                    'pixels as a NumPy array.')
