@@ -40,7 +40,7 @@ paper: .venv/ready .venv/report
 	@if [ -d data/Groundtruth ] && [ ! -d data/nus_wide ]; then $(PY) -m mah_jax.data.fetch nuswide --data_dir=data; fi
 	$(PY) -m mah_jax.paper $(if $(ONLY),--only=$(ONLY)) $(if $(SEEDS),--seeds=$(SEEDS))
 
-bench: .venv/ready
+bench: .venv/ready .venv/export
 	PYTHONPATH=.:tests $(PY) benchmarks/run.py
 	PYTHONPATH=. $(PY) benchmarks/shallow.py
 
@@ -62,14 +62,7 @@ lint: .venv/ready
 	.venv/bin/pip install --quiet -r requirements.txt -r requirements-dev.txt $(CUDA)
 	@touch $@
 
-.venv/serve: .venv/ready requirements-serve.txt
-	.venv/bin/pip install --quiet -r requirements-serve.txt
-	@touch $@
-
-.venv/browser: .venv/ready requirements-browser.txt
-	.venv/bin/pip install --quiet -r requirements-browser.txt
-	@touch $@
-
-.venv/report: .venv/ready requirements-report.txt
-	.venv/bin/pip install --quiet -r requirements-report.txt
+# What an extra part needs on top, such as .venv/serve.
+.venv/%: requirements-%.txt .venv/ready
+	.venv/bin/pip install --quiet -r $<
 	@touch $@
