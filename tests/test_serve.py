@@ -63,7 +63,7 @@ def client(port):
 @pytest.fixture(scope='module')
 def queries(searcher):
   """Some images that are not in the database, as files."""
-  rows = searcher.data.protocol.queries[:12]
+  rows = searcher.data.protocol.queries[:40]
   return [served.png(searcher.data.images[row]) for row in rows]
 
 
@@ -490,7 +490,7 @@ def test_a_long_queue_is_refused_and_other_answers_go_on(folder, queries, monkey
 
 def test_many_clients_at_once_lose_nothing_and_get_nothing_wrong(searcher, queries):
   """Uploads, searches from rows and thumbnails in random order; MAH_JAX_REQUESTS asks for more."""
-  rows = list(range(0, 60, 5))
+  rows = list(range(0, 200, 5))
   sent = [[tuple(hit) for hit in searcher.search(image, 10)] for image in queries]
   of_row = [[tuple(hit) for hit in searcher.search(searcher.image(row), 10)] for row in rows]
   pixels = [searcher.picture(row, serve.SIDE) for row in rows]
@@ -502,7 +502,7 @@ def test_many_clients_at_once_lose_nothing_and_get_nothing_wrong(searcher, queri
       rng, answered = random.Random(number), 0
       with served.Client(port) as client:
         for _ in range(REQUESTS // CLIENTS):
-          i, kind = rng.randrange(12), rng.randrange(3)
+          i, kind = rng.randrange(40), rng.randrange(3)
           if kind == 0:
             status, _, answer = client.post('/api/search?k=10', queries[i])
             right = _hits(answer) == sent[i]

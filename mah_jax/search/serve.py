@@ -190,7 +190,7 @@ class Page:
   async def thumbnail(self, request: requests.Request) -> responses.Response:
     """The picture of a row."""
     _values(request, ())
-    row = self._existing(request.path_params, 'row')
+    row = self._existing(request.path_params)
     if request.path_params['version'] != self._version:
       raise exceptions.HTTPException(404, 'The database has changed: load the page again.')
     kept = self._thumbnails.get(row)
@@ -218,7 +218,7 @@ class Page:
       return None, hashed, time.perf_counter() - start
     if 'row' not in values:
       raise exceptions.HTTPException(400, 'Name an image by row=NUMBER, or send one by POST.')
-    row, start = self._existing(values, 'row'), time.perf_counter()
+    row, start = self._existing(values), time.perf_counter()
     return row, await self._hash(row, None), time.perf_counter() - start
 
   async def _hash(self, key: int | bytes, content: bytes | None) -> hasher_lib.Hashed:
@@ -273,11 +273,11 @@ class Page:
                   _one_of(values, 'ranking', start.ranking, searcher_lib.RANKINGS),
                   _one_of(values, 'database', start.database, searcher.database.kinds))
 
-  def _existing(self, values: dict[str, str], name: str) -> int:
-    """The number of a row that exists."""
+  def _existing(self, values: dict[str, str]) -> int:
+    """The row that is named, if it exists."""
     if not len(self._searcher):
       raise exceptions.HTTPException(404, 'The database of this run has no images.')
-    return _number(values, name, 0, 0, len(self._searcher) - 1)
+    return _number(values, 'row', 0, 0, len(self._searcher) - 1)
 
 
 def application(searcher: searcher_lib.Searcher, hosts: Iterable[str]) -> guard.Guard:
