@@ -14,6 +14,7 @@ from mah_jax import options as options_lib
 from mah_jax import storage
 from mah_jax.data import datasets
 from mah_jax.models import imagenet
+from mah_jax.models import precision
 from mah_jax.options import AFTER_TRAINING
 from mah_jax.options import ALWAYS
 from mah_jax.options import EVALUATION
@@ -89,8 +90,10 @@ class Config:
       'imagenet', 'Pixel mean and deviation: those of ImageNet or of the dataset; --pretrained '
       'weights bring their own instead.', choices=('imagenet', 'dataset'), group=NETWORK)
   precision: str = option(
-      'float32', 'Type that backbones are computed in; bf16 is for GPUs. Parameters, statistics, '
-      'heads and losses are float32 either way.', choices=('float32', 'bf16'), group=NETWORK)
+      'float32', 'Numbers that backbones are computed in: float32, on cards that would take TF32 '
+      'too; tf32: products in TF32 where a card has it; bf16, for GPUs. Parameters, statistics, '
+      'heads and losses are float32 in any case.', choices=tuple(precision.PRECISIONS),
+      group=NETWORK)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)

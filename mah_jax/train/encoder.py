@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -17,11 +16,11 @@ from mah_jax import errors
 from mah_jax.data import images as images_lib
 from mah_jax.data import pipeline
 from mah_jax.data import stream
+from mah_jax.models import precision as precision_lib
 from mah_jax.train import step as step_lib
 
 MEGABYTE = 2**20
 FEATURES_PER_CALL = 4096
-DTYPES = {'float32': jnp.float32, 'bf16': jnp.bfloat16}
 CHANNELS = 3  # photographs are decoded to red, green and blue
 
 
@@ -32,7 +31,7 @@ class Encoder:
 
   prepare: (uint8 images, keys) -> what the module reads, see data/pipeline.py.
   input_shape: the shape of one image that the module reads, [h, w, ch], or of a feature, [D].
-  dtype: type that backbones are computed in.
+  precision: of backbones.
   """
 
   def __init__(self, config: config_lib.Config, module: nn.Module,
@@ -46,16 +45,16 @@ class Encoder:
       self.input_shape = (reads.size, reads.size, reads.channels)
       self._shape = {'side': pipeline.whole_side(reads.size, config.crop),
                      'channels': reads.channels}
-      self.dtype, mirror = DTYPES[config.precision], config.mirror
+      self.precision, mirror = precision_lib.PRECISIONS[config.precision], config.mirror
     else:
       self.prepare = lambda features, keys: features
       self.input_shape = reads
-      self.dtype, mirror = jnp.float32, False
+      self.precision, mirror = precision_lib.FLOAT32, False
       # Nothing in such a network looks at the batch, and many short calls would take longer.
       self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
     self._devices = devices
-    self._encode = step_lib.make_encode(devices, module, self.prepare, self.dtype, mirror,
-                                         method)
+    self._encode = step_lib.make_encode(devices, module, self.prepare, self.precision,
+                                         mirror, method)
 
   def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
     """Brings rows of images to the devices: all at once where they are few, else by batches."""

@@ -61,7 +61,7 @@ class Programs:
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
     self.train_step = step_lib.make_train_step(devices, self.encoder.prepare, method.loss,
-                                               self.encoder.dtype)
+                                               self.encoder.precision)
 
 
 class Trainer:
