@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -17,9 +18,9 @@ from mah_jax.data import images as images_lib
 from mah_jax.data import pipeline
 from mah_jax.data import stream
 from mah_jax.models import precision as precision_lib
+from mah_jax.train import memory
 from mah_jax.train import step as step_lib
 
-MEGABYTE = 2**20
 FEATURES_PER_CALL = 4096
 CHANNELS = 3  # photographs are decoded to red, green and blue
 
@@ -56,13 +57,26 @@ class Encoder:
     self._encode = step_lib.make_encode(devices, module, self.prepare, self.precision,
                                          mirror, method)
 
-  def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
-    """Brings rows of images to the devices: all at once where they are few, else by batches."""
+  def stored(self, images: np.ndarray | images_lib.Encoded) -> jax.ShapeDtypeStruct:
+    """Shape and type of one of these images as it comes to the devices."""
     if isinstance(images, np.ndarray):
-      size = images.nbytes
-    else:
-      size = len(images) * self._shape['side']**2 * self._shape['channels']
-    if size > self._resident_mb * MEGABYTE:
+      return jax.ShapeDtypeStruct(images.shape[1:], images.dtype)
+    side = self._shape['side']
+    return jax.ShapeDtypeStruct((side, side, self._shape['channels']), np.uint8)
+
+  def feed(self, images: np.ndarray | images_lib.Encoded,
+           room: int | None = None) -> step_lib.Feed:
+    """Brings rows of images to the devices: all at once where they are few, else by batches.
+
+    `room` is the number of bytes that the images may take on each device; None: it is not known.
+    """
+    one = self.stored(images)
+    size = len(images) * math.prod(one.shape) * one.dtype.itemsize
+    if size > self._resident_mb * memory.MEGABYTE:
+      return self.stream(images)
+    if room is not None and size > room:
+      console.say(f'The images stream: they have {size / memory.MEGABYTE:.0f} MB, and the devices '
+                  f'{room / memory.MEGABYTE:.0f} MB beside what training needs.')
       return self.stream(images)
     if not isinstance(images, np.ndarray):
       images = self._decode(images)
@@ -72,8 +86,8 @@ class Encoder:
       if not step_lib.is_out_of_memory(error):
         raise
       raise errors.InputError(
-          f'The devices have too little memory for all images, {size / MEGABYTE:.0f} MB: lower '
-          '--resident_mb below that, so that they stream.') from error
+          f'The devices have too little memory for all images, {size / memory.MEGABYTE:.0f} MB: '
+          'lower --resident_mb below that, so that they stream.') from error
 
   def small_batch(self, rows: int) -> int:
     """The size of batches for so many rows: a power of two for few, so that one takes no longer."""
