@@ -60,7 +60,8 @@ class Config:
   split_seed: int = option(0, 'Seed of the split into queries and database.', least=0, group=DATA)
   resident_mb: int = option(
       1024, 'The images of a set that has at most so many megabytes when decoded are kept on the '
-      'devices, if these have room beside a training step; others stream.', least=0, may_change=ALWAYS, group=DATA)
+      'devices, if these have room beside a training step; others stream.', least=0,
+      may_change=ALWAYS, group=DATA)
   backbone: str = option(
       '', 'Feature network f(x; Theta_E). Empty: the one that the --pretrained weights are of '
       f'or, if they do not say, {models.DEFAULT}.', choices=lambda: ('', *models.BACKBONES),
