@@ -2,7 +2,8 @@
 
 It needs JAX's CUDA wheels and no card (docs/hardware.md has the commands):
 
-PYTHONPATH=. python benchmarks/deviceless.py [launch/NAME.cfg ..] [--devices=1,8] [--FLAG=VALUE ..]
+PYTHONPATH=. python benchmarks/deviceless.py [launch/NAME.cfg ..] [--devices=1,8]
+    [--programs=step,encode,update,resize,extract] [--FLAG=VALUE ..]
 
 Without names it takes every launch file that trains a network; flags of mah_jax change all of
 them. Of equal programs the first is compiled. A line of the table is a program: its memory on each
@@ -176,6 +177,7 @@ def main(arguments: list[str]) -> int:
   parser = argparse.ArgumentParser(allow_abbrev=False)
   parser.add_argument('files', nargs='*')
   parser.add_argument('--devices', default='1,8')
+  parser.add_argument('--programs', default='step,encode,update,resize,extract')
   known, changes = parser.parse_known_args(arguments)
   files = known.files or [str(path) for path in sorted(pathlib.Path('launch').glob('*.cfg'))
                           if not path.name.startswith('profile_')]
@@ -190,7 +192,7 @@ def main(arguments: list[str]) -> int:
       own = dataclasses.replace(config, batch_size=batch)
       for name, lowered in lowered_programs(own, Absent(count, batch)):
         digest = (count, hashlib.sha256(lowered.as_text().encode()).hexdigest())
-        if digest in seen:
+        if digest in seen or name.split()[0] not in known.programs.split(','):
           continue
         seen.add(digest)
         row = {'program': name, 'devices': count, 'batch': batch, 'precision': own.precision,
