@@ -14,6 +14,7 @@ from mah_jax import options as options_lib
 from mah_jax import storage
 from mah_jax.data import datasets
 from mah_jax.models import imagenet
+from mah_jax.models import precision
 from mah_jax.options import AFTER_TRAINING
 from mah_jax.options import ALWAYS
 from mah_jax.options import EVALUATION
@@ -62,7 +63,8 @@ class Config:
   split_seed: int = option(0, 'Seed of the split into queries and database.', least=0, group=DATA)
   resident_mb: int = option(
       1024, 'The images of a set that has at most so many megabytes when decoded are kept on the '
-      'devices; larger sets stream.', least=0, may_change=ALWAYS, group=DATA)
+      'devices, if these have room beside a training step; others stream.', least=0,
+      may_change=ALWAYS, group=DATA)
   backbone: str = option(
       '', 'Feature network f(x; Theta_E). Empty: the one that the --pretrained weights are of '
       f'or, if they do not say, {models.DEFAULT}.', choices=lambda: ('', *models.BACKBONES),
@@ -94,8 +96,10 @@ class Config:
       'imagenet', 'Pixel mean and deviation: those of ImageNet or of the dataset; --pretrained '
       'weights bring their own instead.', choices=('imagenet', 'dataset'), group=NETWORK)
   precision: str = option(
-      'float32', 'Type that backbones are computed in; bf16 is for GPUs. Parameters, statistics, '
-      'heads and losses are float32 either way.', choices=('float32', 'bf16'), group=NETWORK)
+      'float32', 'Numbers that backbones are computed in: float32, on cards that would take TF32 '
+      'too; tf32: products in TF32 where a card has it; bf16, for GPUs. Parameters, statistics, '
+      'heads and losses are float32 in any case.', choices=tuple(precision.PRECISIONS),
+      group=NETWORK)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mah_jax import distinct
@@ -113,4 +112,5 @@ def _sums_of_sets(values, set_of_value, g):
 
 def _near_sums(sets, others, sums):
   """Sums over the others that share a label with each set: [b, L], [k, L], [k, c] -> [b, c]."""
-  return jnp.matmul(share_label(sets, others).astype(sums.dtype), sums, precision='highest')
+  with jax.default_matmul_precision('highest'):
+    return share_label(sets, others).astype(sums.dtype) @ sums

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import toy
 
+from mah_jax.models import precision
 from mah_jax.train import backbone
 from mah_jax.train import step
 
@@ -63,5 +64,6 @@ def test_features_of_a_backbone_alone_are_computed_in_it():
     seen.extend((variables['params']['conv'].dtype, x.dtype))
     return x
 
-  found = step._apply(apply, {'params': {'conv': jnp.ones(3)}}, jnp.ones(2), jnp.bfloat16)
+  found = step._apply(apply, {'params': {'conv': jnp.ones(3)}}, jnp.ones(2),
+                      precision.PRECISIONS['bf16'])
   assert seen == [jnp.bfloat16] * 2 and found.dtype == jnp.float32

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mah_jax import errors
+from mah_jax.data import resize
 
 
 class Pixels(NamedTuple):
@@ -129,7 +130,7 @@ def make_prepare(pixels: Pixels, *, crop: float, augment: str,
       images = jax.vmap(augment_image)(images, keys)
     x = images.astype(jnp.float32) / 255.0
     if x.shape[1:3] != (whole, whole):
-      x = jax.image.resize(x, (x.shape[0], whole, whole, channels), 'bilinear')
+      x = resize.bilinear(x, whole)
     x = x[:, first:first + size, first:first + size]
     return (x - jnp.asarray(mean)) / jnp.asarray(std)
 

@@ -149,7 +149,7 @@ def better(k: jax.Array, residual: Residual, start: jax.Array,
   """The vector [a] whose bits b [l] have the larger b'Rb, and b; `start` if they are equal."""
   vectors = jnp.stack([start, refined])  # [2, a]
   bits = discrete.sign(linear.product(vectors, k.T))  # [2, l]
-  best = jnp.argmax(jax.vmap(lambda b: b @ apply(residual, b))(bits))
+  best = jnp.argmax(jax.vmap(lambda b: linear.product(b, apply(residual, b)))(bits))
   return vectors[best], bits[best]
 
 
@@ -213,7 +213,7 @@ def cost_and_slope(values: jax.Array, residual: Residual) -> tuple[jax.Array, ja
   smooth = jnp.tanh(0.5 * values)  # [l]
   pull = apply(residual, smooth)  # [l]
   # The 2 of the quadratic form and the 1/2 of f' = (1 - f^2) / 2 cancel.
-  return -smooth @ pull, -pull * (1.0 - smooth**2)
+  return -linear.product(smooth, pull), -pull * (1.0 - smooth**2)
 
 
 def _set_sums(residual: Residual, x: jax.Array) -> jax.Array:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
@@ -17,11 +17,11 @@ from mah_jax import errors
 from mah_jax.data import images as images_lib
 from mah_jax.data import pipeline
 from mah_jax.data import stream
+from mah_jax.models import precision as precision_lib
+from mah_jax.train import memory
 from mah_jax.train import step as step_lib
 
-MEGABYTE = 2**20
 FEATURES_PER_CALL = 4096
-DTYPES = {'float32': jnp.float32, 'bf16': jnp.bfloat16}
 CHANNELS = 3  # photographs are decoded to red, green and blue
 
 
@@ -32,7 +32,7 @@ class Encoder:
 
   prepare: (uint8 images, keys) -> what the module reads, see data/pipeline.py.
   input_shape: the shape of one image that the module reads, [h, w, ch], or of a feature, [D].
-  dtype: type that backbones are computed in.
+  precision: of backbones.
   forward: (variables, images) -> outputs, the program that the devices run.
   """
 
@@ -47,24 +47,37 @@ class Encoder:
       self.input_shape = (reads.size, reads.size, reads.channels)
       self._shape = {'side': pipeline.whole_side(reads.size, config.crop),
                      'channels': reads.channels}
-      self.dtype, mirror = DTYPES[config.precision], config.mirror
+      self.precision, mirror = precision_lib.PRECISIONS[config.precision], config.mirror
     else:
       self.prepare = lambda features, keys: features
       self.input_shape = reads
-      self.dtype, mirror = jnp.float32, False
+      self.precision, mirror = precision_lib.FLOAT32, False
       # Nothing in such a network looks at the batch, and many short calls would take longer.
       self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
     self._devices = devices
-    self.forward = step_lib.make_forward(module, self.prepare, self.dtype, mirror, method)
+    self.forward = step_lib.make_forward(module, self.prepare, self.precision, mirror, method)
     self._encode = step_lib.make_encode(devices, self.forward)
 
-  def feed(self, images: np.ndarray | images_lib.Encoded) -> step_lib.Feed:
-    """Brings rows of images to the devices: all at once where they are few, else by batches."""
+  def stored(self, images: np.ndarray | images_lib.Encoded) -> jax.ShapeDtypeStruct:
+    """Shape and type of one of these images as it comes to the devices."""
     if isinstance(images, np.ndarray):
-      size = images.nbytes
-    else:
-      size = len(images) * self._shape['side']**2 * self._shape['channels']
-    if size > self._resident_mb * MEGABYTE:
+      return jax.ShapeDtypeStruct(images.shape[1:], images.dtype)
+    side = self._shape['side']
+    return jax.ShapeDtypeStruct((side, side, self._shape['channels']), np.uint8)
+
+  def feed(self, images: np.ndarray | images_lib.Encoded,
+           room: int | None = None) -> step_lib.Feed:
+    """Brings rows of images to the devices: all at once where they are few, else by batches.
+
+    `room` is the number of bytes that the images may take on each device; None: it is not known.
+    """
+    one = self.stored(images)
+    size = len(images) * math.prod(one.shape) * one.dtype.itemsize
+    if size > self._resident_mb * memory.MEGABYTE:
+      return self.stream(images)
+    if room is not None and size > room:
+      console.say(f'The images stream: they have {size / memory.MEGABYTE:.0f} MB, and the devices '
+                  f'{room / memory.MEGABYTE:.0f} MB beside what training needs.')
       return self.stream(images)
     if not isinstance(images, np.ndarray):
       images = self._decode(images)
@@ -74,8 +87,8 @@ class Encoder:
       if not step_lib.is_out_of_memory(error):
         raise
       raise errors.InputError(
-          f'The devices have too little memory for all images, {size / MEGABYTE:.0f} MB: lower '
-          '--resident_mb below that, so that they stream.') from error
+          f'The devices have too little memory for all images, {size / memory.MEGABYTE:.0f} MB: '
+          'lower --resident_mb below that, so that they stream.') from error
 
   def small_batch(self, rows: int) -> int:
     """The size of batches for so many rows: a power of two for few, so that one takes no longer."""

@@ -5,6 +5,7 @@ No other file knows the devices.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from flax.training import train_state
 
 from mah_jax import errors
 from mah_jax.methods import base
+from mah_jax.models import precision as precision_lib
 
 AXIS = 'devices'
 DROPOUT = 2**32 - 1  # folded into a step's key, where no place in a batch is as large
@@ -109,8 +111,14 @@ class Devices:
     return jax.device_put(parts, self._spread)
 
   def pmap(self, function: Callable, in_axes, out_axes, donate=()) -> Callable:
-    """jax.pmap over these devices."""
-    return jax.pmap(function, axis_name=AXIS, devices=self.devices, in_axes=in_axes,
+    """jax.pmap over these devices; a product that asks for nothing else is float32."""
+
+    @functools.wraps(function)
+    def exact(*args):  # while it is traced: cards would multiply in TF32 by themselves
+      with jax.default_matmul_precision(precision_lib.EXACT):
+        return function(*args)
+
+    return jax.pmap(exact, axis_name=AXIS, devices=self.devices, in_axes=in_axes,
                     out_axes=out_axes, donate_argnums=donate)
 
   def over_rows(self, function: Callable, rows: Any, rest: tuple) -> jax.Array:
@@ -145,25 +153,35 @@ def make_start(network: nn.Module, tx: optax.GradientTransformation, image_shape
   return start
 
 
-def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array, dtype: jnp.dtype, **options):
-  """Applies a network, its backbones computed in `dtype`; everything it returns is float32."""
+def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array,
+           precision: precision_lib.Precision, **options):
+  """Applies a network, its backbones in this precision; everything it returns is float32."""
   params = dict(variables['params'])
   backbones = [name for name in params if 'backbone' in name]
   for name in backbones or params:  # the network may itself be a backbone
-    params[name] = jax.tree.map(lambda p: p.astype(dtype), params[name])
-  result = apply(variables | {'params': params}, x.astype(dtype), **options)
+    params[name] = jax.tree.map(lambda p: p.astype(precision.dtype), params[name])
+  paths = [(name,) for name in backbones] or [()]
+
+  def multiply(call, args, kwargs, context):
+    if context.module.path not in paths:
+      return call(*args, **kwargs)
+    with jax.default_matmul_precision(precision.products):  # of gradients too
+      return call(*args, **kwargs)
+
+  with nn.intercept_methods(multiply):
+    result = apply(variables | {'params': params}, x.astype(precision.dtype), **options)
   return jax.tree.map(lambda y: y.astype(jnp.float32), result)
 
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
-                    dtype: jnp.dtype = jnp.float32) -> Callable:
+                    precision: precision_lib.Precision = precision_lib.FLOAT32) -> Callable:
   """Compiles the training step.
 
   Args:
     devices: where it runs.
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
-    dtype: in which backbones are computed; heads and loss are float32.
+    precision: of backbones; heads and loss are float32.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -185,7 +203,7 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
     def mean_loss(params):
       outputs, changed = _apply(
-          state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, dtype,
+          state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
           train=True, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
       # Every device sees and files every device's outputs, so that the state stays replicated.
       whole, position, valid = jax.lax.all_gather(
@@ -206,21 +224,22 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
   return devices.pmap(steps, (None, None, 0, 0), (None, None), donate=(0,))
 
 
-def make_forward(network: nn.Module, prepare: Callable, dtype: jnp.dtype = jnp.float32,
+def make_forward(network: nn.Module, prepare: Callable,
+                 precision: precision_lib.Precision = precision_lib.FLOAT32,
                  mirror: bool = False, method: str | None = None) -> Callable:
   """Makes forward(variables, images [b, h, w, ch]) -> outputs of the network, each [b, c].
 
-  They are computed in `dtype`; with `mirror` they are the mean of the outputs for the image and
-  for its mirror image. `method` names a method of the network that is called in the place of the
-  network itself.
+  Backbones have this precision; with `mirror` an output is the mean of the outputs for the image
+  and for its mirror image. `method` names a method of the network that is called in the place of
+  the network itself.
   """
 
   def forward(variables, images):
     x = prepare(images, None)
-    outputs = _apply(network.apply, variables, x, dtype, train=False, method=method)
+    outputs = _apply(network.apply, variables, x, precision, train=False, method=method)
     if not mirror:
       return outputs
-    mirrored = _apply(network.apply, variables, x[:, :, ::-1], dtype, train=False,
+    mirrored = _apply(network.apply, variables, x[:, :, ::-1], precision, train=False,
                       method=method)
     return jax.tree.map(lambda u, v: (u + v) / 2, outputs, mirrored)
 

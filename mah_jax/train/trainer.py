@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from mah_jax.train import checkpoint
 from mah_jax.train import encoder as encoder_lib
 from mah_jax.train import features as features_lib
 from mah_jax.train import loop
+from mah_jax.train import memory
 from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
 
@@ -61,7 +63,7 @@ class Programs:
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
     self.train_step = step_lib.make_train_step(devices, self.encoder.prepare, method.loss,
-                                               self.encoder.dtype)
+                                               self.encoder.precision)
 
 
 class Trainer:
@@ -101,12 +103,18 @@ class Trainer:
         config, lambda: Programs(config, self.method, self.plan, reads, devices))
     self.network, self.train_step = self.programs.network, self.programs.train_step
     self._state, self._outputs = None, {}  # the newest state, and its outputs by their rows
+    self._room = None  # bytes for rows on each device, once that is known
+
+  @property
+  def _rows(self) -> Any:
+    """What the network reads of each row of the dataset: images, or features in their place."""
+    return self.data.images if self.features is None else self.features.values
 
   @functools.cached_property
   def _feed(self) -> step_lib.Feed:
-    """Brings rows of the dataset to the devices: images, or features in their place."""
-    rows = self.data.images if self.features is None else self.features.values
-    return self._sources.feed(self.config, lambda: self.programs.encoder.feed(rows))
+    """Brings rows of the dataset to the devices."""
+    return self._sources.feed(
+        self.config, lambda: self.programs.encoder.feed(self._rows, self._room))
 
   def new_state(self, backbone: dict[str, Any] | None = None) -> step_lib.TrainState:
     """The state before the first step, on all devices.
@@ -130,10 +138,45 @@ class Trainer:
   def fit(self, state: step_lib.TrainState, on_step: Callable[[], bool],
           history: Sequence[dict[str, float]] = ()) -> Iterator[loop.Pause]:
     """Trains from wherever the state is; see `loop.fit`."""
+    self.check_memory(state)
     return loop.fit(
         state, self.plan, self.method, devices=self.devices, train_step=self.train_step,
         feed=self.feed_database, encode=self.database_outputs, key=self.key, on_step=on_step,
         history=history)
+
+  def check_memory(self, state: step_lib.TrainState):
+    """Refuses a training step that the devices have too little memory for.
+
+    Where it is known how much they have, rows of the dataset that have no room beside the step
+    stream from then on, whatever --resident_mb says.
+    """
+    limit = memory.limit(self.devices.devices)
+    if limit is None or self._room is not None:
+      return
+    needed = self._step_bytes(state)
+    if needed > limit:
+      remedy = 'lower --batch_size'
+      if self.features is None and self.config.precision != 'bf16':
+        remedy += ', or take --precision=bf16'
+      raise errors.InputError(
+          f'A step of --batch_size={self.plan.batch_size} on {len(self.devices.devices)} devices '
+          f'needs {needed / memory.MEGABYTE:.0f} MB on each, which has '
+          f'{limit / memory.MEGABYTE:.0f} MB: {remedy}.')
+    self._room = limit - needed
+
+  def _step_bytes(self, state: step_lib.TrainState) -> int:
+    """Bytes that a training step needs on each device; it is compiled, and stays so."""
+    plan, devices = self.plan, self.devices
+    sampled = np.arange(plan.num_sampled)
+    targets = devices.replicate(self.method.targets(state.codes, sampled, 0))
+    batches = list(itertools.islice(pipeline.batches(sampled, plan.batch_size),
+                                    plan.steps_per_call))
+    batch = (devices.shard(batches[0]) if plan.steps_per_call == 1 else
+             devices.shard_steps(*pipeline.stack(batches, plan.steps_per_call)))
+    one = self.programs.encoder.stored(self._rows)
+    rows = jax.ShapeDtypeStruct((*batch.row.shape, *one.shape), one.dtype,
+                                sharding=batch.row.sharding)
+    return memory.needed(self.train_step.lower(state, targets, rows, batch).compile())
 
   def feed_database(self, batches: Iterable[np.ndarray]) -> Iterator[jax.Array]:
     """Brings batches of training rows to the devices, as a step_lib.Feed."""
@@ -218,7 +261,9 @@ def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.D
     features = sources.features(config, data, devices)
     scale = sources.scaling(config, data, devices)
     trainer = Trainer(config, data, features.extractor.pixels, devices, features, sources)
-    return Progress(trainer, trainer.new_state({'batch_stats': scale._asdict()}))
+    state = trainer.new_state({'batch_stats': scale._asdict()})
+    trainer.check_memory(state)
+    return Progress(trainer, state)
   size, channels = encoder_lib.input_size(config, data.images)
   mean, std = ((imagenet.MEAN, imagenet.STD) if config.normalize == 'imagenet'
                else (data.mean, data.std))
@@ -229,7 +274,9 @@ def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.D
     console.say(start.report)
     variables, mean, std = start.variables, start.mean, start.std
   trainer = Trainer(config, data, pipeline.Pixels(size, channels, mean, std), devices)
-  return Progress(trainer, trainer.new_state(variables))
+  state = trainer.new_state(variables)
+  trainer.check_memory(state)
+  return Progress(trainer, state)
 
 
 def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
