@@ -15,6 +15,7 @@ from mah_jax import errors
 from mah_jax import storage
 
 MANIFEST = 'export.json'
+CACHE = '__pycache__'  # Python makes it when the program of an export is imported
 
 
 def check(folder: pathlib.Path, format_: str) -> dict[str, list[str]]:
@@ -33,7 +34,7 @@ def check(folder: pathlib.Path, format_: str) -> dict[str, list[str]]:
                             'another folder.')
   hashes = known.get('files', {})
   for path in sorted(folder.iterdir()):
-    if path.name == MANIFEST and known or path.name in map(_part, (MANIFEST, *hashes)):
+    if path.name in (CACHE, *map(_part, (MANIFEST, *hashes))) or path.name == MANIFEST and known:
       continue
     if path.name not in hashes:
       raise errors.InputError(f'--output={folder} holds {path.name}, which no export wrote: choose '
