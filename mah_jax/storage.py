@@ -86,7 +86,7 @@ def check_replaceable(target: pathlib.Path, kind: str):
   if known != kind:
     raise errors.InputError(f'{target} holds {known}: choose another folder.')
   for path in sorted(target.iterdir()):
-    if path == manifest:
+    if path.name in (MANIFEST, '__pycache__'):  # Python makes the latter
       continue
     if path.name not in written:
       raise errors.InputError(f'{target} holds {path.name}, which is not of an earlier result: '

@@ -1,5 +1,6 @@
 """Exports: what other programs read from them, and the folders that they may write to."""
 
+import copy
 import functools
 import importlib.util
 import json
@@ -29,12 +30,13 @@ from mah_jax.search import keys as keys_lib
 from mah_jax.search import searcher as searcher_lib
 from mah_jax.search.export import content as content_lib
 from mah_jax.search.export import postgres
+from mah_jax.search.export import stablehlo
 from mah_jax.train import hasher as hasher_lib
 
 LENGTHS = (4, 12, 16, 64)
 FLAGS = ['--flagfile=launch/quickstart.cfg', '--width=4', '--batch_size=256', '--num_rounds=2',
          '--epochs_per_round=1', '--hold_codes_rounds=1', '--code_lengths=4,12,16,64',
-         '--head_weights=1,1,1,1', '--num_sampled=600', '--num_devices=1']
+         '--head_weights=1,1,1,1', '--num_sampled=600', '--crop=0.8', '--num_devices=1']
 ON_FEATURES = ['--dataset=digits', '--input=features', '--hidden=16', '--code_lengths=4,12',
                '--head_weights=1,1', '--scale_heads', '--num_sampled=600', '--num_rounds=1',
                '--epochs_per_round=1', '--num_devices=1']
@@ -251,11 +253,17 @@ def test_postgresql_reads_names_and_labels_of_any_kind(psql, tmp_path):
   assert 'number_70' not in rows[0]
 
 
+def _changed(searcher, **changes):
+  """A searcher in which something is different."""
+  changed = copy.copy(searcher)
+  changed.__dict__.update(changes)
+  return changed
+
+
 def test_names_that_are_no_text_become_text(searcher):
   names = ['caf\udce9.png', *searcher.database.names[1:]]
-  changed = searcher_lib.Searcher.__new__(searcher_lib.Searcher)
-  changed.__dict__.update(searcher.__dict__, database=searcher.database._replace(names=names))
-  content = content_lib.select(changed)
+  content = content_lib.select(_changed(searcher, database=searcher.database._replace(
+      names=names)))
   assert content.names[0] == 'caf\ufffd.png' and content.names[1:] == names[1:]
   assert json.loads(content_lib.json_lines(content).splitlines()[0])['name'] == 'caf\ufffd.png'
 
@@ -374,6 +382,26 @@ def test_the_encoder_is_for_all_platforms_and_tells_nothing_of_this_machine(run,
   assert jax.config.jax_traceback_in_locations_limit != 0  # as it was
 
 
+def test_photographs_are_given_in_the_size_that_they_are_decoded_to(searcher):
+  _require_flatbuffers()
+  changed = _changed(searcher, data=searcher.data._replace(images=[]))
+  files = stablehlo.files(changed, content_lib.select(changed, 4))
+  encoder = jax_export.deserialize(bytearray(files['encoder.stablehlo']))
+  assert [str(aval) for aval in encoder.in_avals] == ['uint8[b,10,10,1]']
+  readme = files['README.md'].decode()
+  assert 'uint8 [n, 10, 10, 1]' in readme and 'shorter side was resized to 10' in readme
+
+
+def test_a_method_without_a_network_has_no_encoder_to_export(tmp_path, capsys):
+  _require_flatbuffers()
+  assert main.main(['--dataset=digits', '--method=lsh', '--code_lengths=4', '--image_size=0',
+                    f'--workdir={tmp_path / "run"}']) == 0
+  assert _export(tmp_path / 'run', tmp_path / 'out', 'stablehlo') == 2
+  error = capsys.readouterr().err
+  assert '--method=lsh has none' in error and error.count('\n') == 1
+  assert _export(tmp_path / 'run', tmp_path / 'out', 'pgvector') == 0
+
+
 @pytest.mark.parametrize('name', [name for name, spec in methods.METHODS.items()
                                   if spec.trains_network])
 def test_codes_can_be_traced(name):
@@ -422,6 +450,7 @@ def test_an_export_replaces_the_one_before_it(run, tmp_path):
   assert _export(run, out, 'pgvector') == 0
   assert _export(run, out, 'pgvector', '--code_length=12') == 0
   assert 'code_64' not in (out / 'schema.sql').read_text()
+  (out / '__pycache__').mkdir()  # as a program that uses an export leaves it
   _write(out, {'other': b'1'})
   assert sorted(path.name for path in out.iterdir()) == ['other', 'written.json']
 

@@ -43,10 +43,11 @@ PHOTOGRAPH = ', the centres of RGB photographs whose shorter side was resized to
 
 def files(searcher: searcher_lib.Searcher, content: content_lib.Content) -> dict[str, bytes]:
   """The files of the export by name."""
+  if not searcher.config.spec.trains_network:
+    raise errors.UsageError('--format=stablehlo needs a network: '
+                            f'--method={searcher.config.method} has none; the other formats '
+                            'export its codes.')
   hasher = restoring.hasher(searcher.config, layers.ANY)
-  if hasher.codes is None:
-    raise errors.InputError(f'The encoder of --method={searcher.config.method} cannot be exported; '
-                            'the other formats export its codes.')
   images, hint = searcher.data.images, ''
   side = pipeline.whole_side(hasher.pixels.size, searcher.config.crop)
   shape = (side, side, hasher.pixels.channels)
