@@ -522,7 +522,7 @@ def choices(m: Material) -> page.Section:
                 'and 16, a rate of 0.01 collapsed (12 bits: learned MAP 0.213, three seeds), while '
                 '0.005 (0.879, three seeds) and 0.003 (0.881, two seeds) did not; with 6, 48 and '
                 '96, 0.005 had 0.408 at 6 bits and 0.003 had 0.605 (two seeds each).'),
-      page.Text('On MIRFlickr-25K that rate is too high for MAH-2 from 10 bits on: with lengths 12, '
+      page.Text('On MIRFlickr-25K that rate is too high for MAH-2 from 10 bits on: with 12, '
                 '14 and 16, 0.001 has a learned MAP of 0.870 at 12 bits where 0.003 has 0.735 '
                 '(means of three seeds). It was not changed, since this was seen on the queries '
                 'of the tables.'),
