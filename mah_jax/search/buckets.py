@@ -17,7 +17,7 @@ import numpy as np
 _TABLE = 16       # bits of a table at most; NumPy sorts integers of 16 bits by radix
 _WALKED = 64      # bits of the longest codes that are walked to
 _STEP = 2**16     # table entries, codes and rows that the queries of one step look at together
-_BLOCK = 2**15    # codes whose bits are counted at a time, so that they stay in the cache
+_BLOCK = 2**18    # bytes of codes whose bits are counted at a time, so that they stay in the cache
 _SCANNED = 2**23  # distances that the queries of one step have together
 _SORTED = 2**12   # rows that are sorted sooner than it is found out which of them are too far
 # What a query finds is one integer that sorts as answers are ordered: the number of the query,
@@ -313,9 +313,10 @@ def _nearest_codes(buckets: Buckets, queries: np.ndarray,
 
 def _count_differences(words: np.ndarray, queries: np.ndarray, out: np.ndarray):
   """Writes the distances of codes [w, g] to queries [w, q] into `out`, [q, g]."""
-  for i in range(0, words.shape[1], _BLOCK):
-    block = words[:, i:i + _BLOCK]
-    for query, part in zip(queries.T, out[:, i:i + _BLOCK]):
+  size = max(1, _BLOCK // words.itemsize)
+  for i in range(0, words.shape[1], size):
+    block = words[:, i:i + size]
+    for query, part in zip(queries.T, out[:, i:i + size]):
       np.bitwise_count(block[0] ^ query[0], out=part)
       for word, other in zip(block[1:], query[1:]):
         part += np.bitwise_count(word ^ other)

@@ -189,9 +189,8 @@ def search_outputs(
     allowed: Collection[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
   """The rows whose codes have the largest inner product with a query's real outputs.
 
-  This is the order by Hamming distance to the signs of the outputs, sign(0) = +1, if each bit
-  weighs as much as the size of its output. Weights are rounded to 2^-20 of the largest, so that
-  ties are exact.
+  This is the order by Hamming distance to the signs of the outputs if each bit weighs as much as
+  the size of its output. Weights are rounded to 2^-20 of the largest, so that ties are exact.
 
   Args:
     index: the index.
