@@ -270,8 +270,8 @@ def load(path: str | os.PathLike) -> Index:
         0 <= next_id <= index.ids.max(initial=-1)):
       raise ValueError(f'its next id is {next_id}')
     return dataclasses.replace(index, next_id=None if next_id < 0 else next_id)
-  except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zlib.error,
-          zipfile.BadZipFile) as error:
+  except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError,
+          zlib.error, zipfile.BadZipFile) as error:
     raise errors.InputError(f'{path} is missing, damaged or no index of mah_jax ({error}): build '
                             'and save it again.') from error
 
