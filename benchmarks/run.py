@@ -1,6 +1,6 @@
 """All benchmarks side by side with their alternatives: one table, and benchmarks/results.json.
 
-PYTHONPATH=.:tests python benchmarks/run.py [core resize rounds stream metrics networks start]
+PYTHONPATH=.:tests python benchmarks/run.py [core resize rounds stream metrics search networks start]
 """
 
 import importlib
@@ -11,7 +11,7 @@ import sys
 
 import table
 
-PARTS = ('core', 'resize', 'rounds', 'stream', 'metrics', 'networks', 'start')
+PARTS = ('core', 'resize', 'rounds', 'stream', 'metrics', 'search', 'networks', 'start')
 RESULTS = pathlib.Path(__file__).with_name('results.json')
 
 

@@ -5,7 +5,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from mah_jax import discrete
 from mah_jax import errors
 from mah_jax.search import buckets
 from mah_jax.search import index as index_lib
@@ -124,6 +123,16 @@ def test_300_000_rows(c, kind):
   check_search(index, codes, queries[:1], 5000)
 
 
+@pytest.mark.parametrize('k', [3, 200])
+@pytest.mark.parametrize('shared, rest', [(slice(12), slice(12, 24)), (slice(12, 24), slice(12))])
+def test_codes_that_share_a_piece(shared, rest, k, rule):
+  codes = make_codes('random', 6000, 24)
+  codes[:3000, shared] = 1  # more codes have this half of a query than a walk looks through
+  others = codes[:3000, rest]
+  others[(others < 0).sum(axis=1) < 3] = -1  # by the other half they are not found either
+  check_search(index_lib.build(codes), codes, np.ones((2, 24), np.int8), k)
+
+
 @pytest.mark.parametrize('sizes', [(1, 1, 1), (50, 7, 400), (3000, 64, 10 ** 6)])
 @pytest.mark.parametrize('c', [12, 24, 48, 100])
 def test_steps_and_blocks_do_not_change_answers(c, sizes, rule, monkeypatch):
@@ -225,14 +234,6 @@ def test_outputs_of_plus_and_minus_one_rank_like_codes():
   scores, same_rows = index_lib.search_outputs(index, queries.astype(np.float64), 40)
   np.testing.assert_array_equal(rows, same_rows)
   np.testing.assert_allclose(scores, 1 - distances / 6)
-
-
-def test_the_sign_of_an_output_is_that_of_a_code():
-  outputs = np.array([[0.0, -0.0, 1e-30, -1e-30]], np.float32)
-  codes = np.asarray(discrete.to_codes(outputs))
-  index = index_lib.build(np.concatenate([-codes, codes]))
-  weights = outputs + [[1, 1, 0, 0]]  # now the zeros would count, were they not positive
-  assert index_lib.search_outputs(index, weights, 1)[1].tolist() == [[1]]
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -361,6 +362,24 @@ def test_foreign_files_are_input_errors(tmp_path):
   np.save(path.open('wb'), np.zeros(3))
   with pytest.raises(errors.InputError, match='no index of mah_jax'):
     index_lib.load(path)
+
+
+class Trap:
+  """An object that writes a file when it is unpickled."""
+
+  def __init__(self, path):
+    self.path = path
+
+  def __reduce__(self):
+    return open, (str(self.path), 'w')
+
+
+def test_nothing_is_unpickled(tmp_path):
+  path, trap = tmp_path / 'index.npz', tmp_path / 'trap'
+  np.savez(path, format=np.array([Trap(trap)]))
+  with pytest.raises(errors.InputError, match='no index of mah_jax'):
+    index_lib.load(path)
+  assert not trap.exists()
 
 
 ONES = np.ones((4, 8), np.int8)

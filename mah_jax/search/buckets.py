@@ -17,7 +17,7 @@ import numpy as np
 _TABLE = 16       # bits of a table at most; NumPy sorts integers of 16 bits by radix
 _WALKED = 64      # bits of the longest codes that are walked to
 _STEP = 2**16     # table entries, codes and rows that the queries of one step look at together
-_BLOCK = 2**15    # codes whose bits are counted at a time, so that they stay in the cache
+_BLOCK = 2**18    # bytes of codes whose bits are counted at a time, so that they stay in the cache
 _SCANNED = 2**23  # distances that the queries of one step have together
 _SORTED = 2**12   # rows that are sorted sooner than it is found out which of them are too far
 # What a query finds is one integer that sorts as answers are ordered: the number of the query,
@@ -33,11 +33,13 @@ class Piece(NamedTuple):
   width: how many bits they are.
   starts: where the codes with each value begin in `order`, [2^width + 1] uint32.
   order: numbers of the codes by value, [g] uint32.
+  alike: how many codes have the value of a code, itself included, on average.
   """
   shift: int
   width: int
   starts: np.ndarray
   order: np.ndarray
+  alike: float
 
 
 class Buckets(NamedTuple):
@@ -119,7 +121,8 @@ def _with_tables(bits: int, words: np.ndarray, starts: np.ndarray, order: np.nda
     values = (words[0] >> shift & 2**(end - shift) - 1).astype(np.uint16)
     codes = np.bincount(values, minlength=2**(end - shift))
     pieces.append(Piece(shift, end - shift, np.append(0, np.cumsum(codes)).astype(np.uint32),
-                        np.argsort(values, kind='stable').astype(np.uint32)))
+                        np.argsort(values, kind='stable').astype(np.uint32),
+                        float(np.square(codes).sum() / max(1, codes.sum()))))
   return Buckets(bits, words, starts, order, None, tuple(pieces))
 
 
@@ -135,6 +138,9 @@ def nearest(buckets: Buckets, queries: np.ndarray, k: int) -> tuple[np.ndarray, 
     Distances, [q, k] int32, and row numbers, [q, k] int64.
   """
   q, g = queries.shape[1], buckets.words.shape[1]
+  if q == 1:
+    ranked = _nearest_to_one(buckets, queries, k)[None]
+    return _distance(ranked).astype(np.int32), ranked & _NUMBERS
   distances, rows = np.empty((q, k), np.int32), np.empty((q, k), np.int64)
   pending, radius = np.arange(q), likely_radius(buckets.bits, len(buckets.order), k)
   while len(pending) and walk_pays(buckets, radius, len(pending), k):
@@ -149,6 +155,26 @@ def nearest(buckets: Buckets, queries: np.ndarray, k: int) -> tuple[np.ndarray, 
     found = _scan(buckets, queries[:, part], k)
     _, distances[part], rows[part] = _first_rows(buckets.order, found, len(part), k)
   return distances, rows
+
+
+def _nearest_to_one(buckets: Buckets, query: np.ndarray, k: int) -> np.ndarray:
+  """`nearest` for one query [w, 1] in fewer calls of NumPy, which cost most here; [k] places."""
+  if buckets.table is not None:
+    start, end = buckets.table[int(query[0, 0]):][:2].tolist()
+    if end - start >= k:  # rows with its own code, distance 0
+      return buckets.order[start:start + k].astype(np.int64)
+  radius = likely_radius(buckets.bits, len(buckets.order), k)
+  while walk_pays(buckets, radius, 1, k):
+    found = _walk(buckets, query[0], radius)
+    if found.size.sum() >= k:
+      break
+    radius += 1
+  else:
+    found = _scan(buckets, query, k)
+  found = found._replace(size=np.minimum(found.size, k))
+  if found.size.sum() > 2 * k + _SORTED:
+    found = _up_to_kth(found, k)
+  return _ranked(buckets.order, found)[:k]
 
 
 def ball(buckets: Buckets, query: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -214,13 +240,19 @@ def likely_radius(bits: int, n: int, k: int) -> int:
 
 
 def _walk_size(buckets: Buckets, radius: int, k: int) -> tuple[int, int]:
-  """How many table entries a walk looks up, and what it finds there if codes are spread evenly."""
+  """How many table entries a walk looks up, and how many rows or codes it likely finds there.
+
+  A query is taken to be like the codes, and the values that differ from its own to be evenly
+  spread.
+  """
   if buckets.table is not None:
     entries = _masks(buckets.bits).counts[radius]
     return entries, int(entries * min(k, len(buckets.order) / 2**buckets.bits))
-  pieces = [(len(values), piece.width) for piece, values in _pieces_within(buckets, radius)]
-  g = buckets.words.shape[1]
-  return sum(v for v, _ in pieces), sum(v * g >> width for v, width in pieces)
+  entries, found = 0, 0.0
+  for piece, values in _pieces_within(buckets, radius):
+    entries += len(values)
+    found += piece.alike + (len(values) - 1) * buckets.words.shape[1] / 2**piece.width
+  return entries, int(found)
 
 
 def _parts(array: np.ndarray, size: int) -> Iterator[np.ndarray]:
@@ -313,9 +345,10 @@ def _nearest_codes(buckets: Buckets, queries: np.ndarray,
 
 def _count_differences(words: np.ndarray, queries: np.ndarray, out: np.ndarray):
   """Writes the distances of codes [w, g] to queries [w, q] into `out`, [q, g]."""
-  for i in range(0, words.shape[1], _BLOCK):
-    block = words[:, i:i + _BLOCK]
-    for query, part in zip(queries.T, out[:, i:i + _BLOCK]):
+  size = max(1, _BLOCK // words.itemsize)
+  for i in range(0, words.shape[1], size):
+    block = words[:, i:i + size]
+    for query, part in zip(queries.T, out[:, i:i + size]):
       np.bitwise_count(block[0] ^ query[0], out=part)
       for word, other in zip(block[1:], query[1:]):
         part += np.bitwise_count(word ^ other)
@@ -365,12 +398,18 @@ def _first_rows(order: np.ndarray, found: _Found, q: int,
     found = found.take(np.flatnonzero(enough.take(found.place >> _QUERY)))
   if rows.sum() > 2 * k * q + _SORTED:
     found = _up_to_kth(found, k)
+  ranked = _ranked(order, found)
+  first = np.searchsorted(ranked, np.flatnonzero(enough) << _QUERY)
+  ranked = ranked.take(first[:, None] + np.arange(k))
+  return enough, _distance(ranked), ranked & _NUMBERS
+
+
+def _ranked(order: np.ndarray, found: _Found) -> np.ndarray:
+  """The rows of found codes, as integers that are sorted."""
   ranked = np.repeat(found.place, found.size)
   ranked += order.take(_expanded(found.start, found.size))
   ranked.sort()
-  first = np.searchsorted(ranked, np.flatnonzero(enough) << _QUERY)
-  ranked = ranked.take(first[:, None] + np.arange(k))
-  return enough, ranked >> _DISTANCE & _DISTANCES, ranked & _NUMBERS
+  return ranked
 
 
 def _up_to_kth(found: _Found, k: int) -> _Found:
@@ -393,15 +432,18 @@ def _ordered_rows(buckets: Buckets, numbers: np.ndarray, values: np.ndarray,
     rows = np.cumsum(np.bincount(levels, size))  # up to each level
     near = np.flatnonzero(levels <= np.searchsorted(rows, k))
     levels, start, size = levels.take(near), start.take(near), size.take(near)
-  ranked = np.repeat(levels << _DISTANCE, size)
-  ranked += buckets.order.take(_expanded(start, size))
-  ranked.sort()
+  ranked = _ranked(buckets.order, _Found(levels << _DISTANCE, start, size))
   return distinct.take(ranked >> _DISTANCE), ranked & _NUMBERS
 
 
 def _place(query: np.ndarray, distance: np.ndarray) -> np.ndarray:
   """Query and distance in their bits, the number of a code or row left 0."""
   return (query << _QUERY - _DISTANCE) + distance << _DISTANCE
+
+
+def _distance(place: np.ndarray) -> np.ndarray:
+  """The distance in a place."""
+  return place >> _DISTANCE & _DISTANCES
 
 
 def _ranges(starts: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

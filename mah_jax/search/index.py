@@ -189,9 +189,8 @@ def search_outputs(
     allowed: Collection[int] | None = None) -> tuple[np.ndarray, np.ndarray]:
   """The rows whose codes have the largest inner product with a query's real outputs.
 
-  This is the order by Hamming distance to the signs of the outputs, sign(0) = +1, if each bit
-  weighs as much as the size of its output. Weights are rounded to 2^-20 of the largest, so that
-  ties are exact.
+  This is the order by Hamming distance to the signs of the outputs if each bit weighs as much as
+  the size of its output. Weights are rounded to 2^-20 of the largest, so that ties are exact.
 
   Args:
     index: the index.
@@ -271,8 +270,8 @@ def load(path: str | os.PathLike) -> Index:
         0 <= next_id <= index.ids.max(initial=-1)):
       raise ValueError(f'its next id is {next_id}')
     return dataclasses.replace(index, next_id=None if next_id < 0 else next_id)
-  except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, zlib.error,
-          zipfile.BadZipFile) as error:
+  except (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError,
+          zlib.error, zipfile.BadZipFile) as error:
     raise errors.InputError(f'{path} is missing, damaged or no index of mah_jax ({error}): build '
                             'and save it again.') from error
 
