@@ -1,6 +1,6 @@
 """All benchmarks side by side with their alternatives: one table, and benchmarks/results.json.
 
-PYTHONPATH=.:tests python benchmarks/run.py [core resize rounds stream metrics search networks start]
+PYTHONPATH=.:tests python benchmarks/run.py [PART ...]
 """
 
 import importlib
