@@ -1,7 +1,7 @@
 # make run    sets up, trains the quickstart, prints and writes its scores
 # make test   sets up, runs the tests
 # make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains: two hours on two cores
-# make paper  sets up, fetches, makes the paper's tables and figures: some 950 runs of seconds
+# make paper  sets up, fetches, makes the paper's tables and figures: 950 runs, two hours on two cores
 #             (ONLY=table1,figure5 some of them; SEEDS=1 with fewer seeds)
 # make bench  sets up, measures speed side by side with the alternatives
 # make serve  sets up, serves a page to search a run by (WORKDIR=runs/photos; PORT=8000)
