@@ -115,9 +115,9 @@ def _sheet(searcher: searcher_lib.Searcher, folder: pathlib.Path, hits: dict[str
   for name, of_query in hits.items():
     query = images_lib.decode(storage.read_file(folder / name), SIDE)
     rows.append([pictures.Tile(query, [pathlib.PurePath(name).name, 'query'], framed=True), *[
-        pictures.Tile(_picture(searcher, hit.row), [
+        pictures.Tile(_picture(searcher, hit.row), list(filter(None, [
             pathlib.PurePath(hit.name).name, ';'.join(hit.labels),
-            f'{title} {_number(hit.distance)}']) for hit in of_query]])
+            f'{title} {_number(hit.distance)}']))) for hit in of_query]])
   return pictures.sheet(rows)
 
 
