@@ -579,7 +579,8 @@ def test_missing_libraries_are_one_sentence_before_any_work(folder, capsys, monk
   assert 'pip install "mah-jax[serve]"' in line and 'requirements-serve.txt' in line
 
 
-def test_what_cannot_be_served_is_one_sentence(folder, tmp_path, capsys):
+def test_what_cannot_be_served_is_one_sentence(folder, tmp_path, capsys, monkeypatch):
+  monkeypatch.setattr(serve, 'server', None)  # nothing is served
   with socket.create_server(('127.0.0.1', 0)) as taken:
     port = taken.getsockname()[1]
     code, line = _complaint(capsys, f'--workdir={folder}', f'--port={port}')
