@@ -222,8 +222,8 @@ def test_the_walk_needs_no_extension(run, searcher, psql, tmp_path):
   psql(tmp_path / 'out', 'plain', *LOAD)
   code = searcher.code(7, 12)
   bits = ''.join('1' if bit > 0 else '0' for bit in code)
-  found, = _answers(psql, tmp_path / 'out', 'plain', [f"SELECT * FROM walk_12(B'{bits}', 20)"])
-  distances, rows = index_lib.search(searcher.index(12), code[None], 20)
+  found, = _answers(psql, tmp_path / 'out', 'plain', [f"SELECT * FROM walk_12(B'{bits}', 1697)"])
+  distances, rows = index_lib.search(searcher.index(12), code[None], 1697)
   assert found == list(zip(distances[0].tolist(), rows[0].tolist()))
 
 

@@ -34,7 +34,7 @@ def check(folder: pathlib.Path, format_: str) -> dict[str, list[str]]:
                             'another folder.')
   hashes = known.get('files', {})
   for path in sorted(folder.iterdir()):
-    if path.name in (CACHE, *map(_part, (MANIFEST, *hashes))) or path.name == MANIFEST and known:
+    if path.name in (MANIFEST, CACHE, *map(_part, (MANIFEST, *hashes))):
       continue
     if path.name not in hashes:
       raise errors.InputError(f'--output={folder} holds {path.name}, which no export wrote: choose '
