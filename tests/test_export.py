@@ -109,8 +109,8 @@ def test_a_parquet_table_has_all_rows(run, searcher, tmp_path):
   parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installed')
   assert _export(run, tmp_path / 'out', 'parquet', '--database=encoded') == 0
   table = parquet.read_table(tmp_path / 'out' / 'rows.parquet')
-  assert table.column_names == ['row', 'name', 'folder', 'labels', *[f'code_{c}' for c in LENGTHS],
-                                'key']
+  assert table.column_names == [
+      'row', 'name', 'added_from', 'labels', *[f'code_{c}' for c in LENGTHS], 'key']
   assert table['row'].to_pylist() == list(range(len(searcher)))
   assert table['name'].to_pylist() == searcher.database.names
   assert table['labels'].to_pylist() == [
@@ -221,8 +221,8 @@ def test_the_walk_needs_no_extension(run, searcher, psql, tmp_path):
   psql(tmp_path / 'out', 'plain', *LOAD)
   code = searcher.code(7, 12)
   bits = ''.join('1' if bit > 0 else '0' for bit in code)
-  found, = _answers(psql, tmp_path / 'out', 'plain', [f"SELECT * FROM walk_12(B'{bits}', 20)"])
-  distances, rows = index_lib.search(searcher.index(12), code[None], 20)
+  found, = _answers(psql, tmp_path / 'out', 'plain', [f"SELECT * FROM walk_12(B'{bits}', 1697)"])
+  distances, rows = index_lib.search(searcher.index(12), code[None], 1697)
   assert found == list(zip(distances[0].tolist(), rows[0].tolist()))
 
 
@@ -243,7 +243,7 @@ def test_postgresql_reads_names_and_labels_of_any_kind(psql, tmp_path):
   lines = psql(tmp_path, 'nasty', '-c', 'SELECT row_to_json(i) FROM images i ORDER BY id')
   rows = [json.loads(line) for line in lines]
   assert [row['name'] for row in rows] == NASTY
-  assert [row['folder'] for row in rows] == NASTY[::-1]
+  assert [row['added_from'] for row in rows] == NASTY[::-1]
   assert [tuple(row['labels']) for row in rows] == content.labels
   for c, packed in content.codes.items():
     bits = [''.join('1' if bit > 0 else '0' for bit in code) for code in _unpacked(packed, c)]

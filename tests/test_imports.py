@@ -102,7 +102,6 @@ def _texts(path):
           and isinstance(node.value, str) and id(node) not in documents]
 
 
-COLUMNS = {('search', 'folder')}  # a column of exports has this name
 WORDS = {'folder', 'digits', 'compact', 'classifier'}  # names that are English words as well
 
 
@@ -116,7 +115,7 @@ def test_a_name_stands_in_its_own_room_only(names, rooms):
     if _part(path) in rooms:
       continue
     for text in _texts(path):
-      assert text not in names or (_part(path), text) in COLUMNS, (_name(path), text)
+      assert text not in names, (_name(path), text)
       stray = [name for name in names if name not in WORDS
                and re.search(rf'(?<![\w.]){name}(?!\w|-jax)', text)]  # mah-jax is the package
       assert not stray, (_name(path), text)

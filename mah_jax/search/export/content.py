@@ -19,14 +19,14 @@ class Content(NamedTuple):
     highest of its byte, and zeros fill the last byte.
   keys: second keys, [n, b] int8; b = 0 where there are none.
   names: as in `database.Database`, but valid text.
-  folders: the folder that each row was added from; empty for the rows of the run's own dataset.
+  added_from: the folder that each row was added from; empty for the rows of the run's own dataset.
   labels: the labels of each row.
   """
   kind: str
   codes: dict[int, np.ndarray]
   keys: np.ndarray
   names: list[str]
-  folders: list[str]
+  added_from: list[str]
   labels: list[tuple[str, ...]]
 
   def __len__(self) -> int:
@@ -56,9 +56,9 @@ def _text(name: str) -> str:
 
 
 def json_lines(content: Content) -> bytes:
-  """Row, name, folder and labels of every row, a line each."""
+  """All that is known of every row but its codes and its key, a line each."""
   return ''.join(
-      json.dumps({'row': row, 'name': name, 'folder': folder, 'labels': labels},
+      json.dumps({'row': row, 'name': name, 'added_from': added_from, 'labels': labels},
                  ensure_ascii=False) + '\n'
-      for row, (name, folder, labels) in enumerate(
-          zip(content.names, content.folders, content.labels))).encode()
+      for row, (name, added_from, labels) in enumerate(
+          zip(content.names, content.added_from, content.labels))).encode()

@@ -12,18 +12,18 @@ from mah_jax.search.export import content as content_lib
 README = """\
 # A table of {rows:,} images in Parquet
 
-`rows.parquet` has a line for each image: `row` (its number), `name`, `folder` (empty for images of
-the run's own dataset), `labels`, and `code_C` for codes of C bits ({lengths}): lists of bytes of a
-fixed size. The first bit is the highest of the first byte, and zeros fill the last byte, as
-`numpy.packbits` does.{keys}
+`rows.parquet` has a line for each image: `row` (its number), `name`, `added_from` (a folder; empty
+for images of the run's own dataset), `labels`, and `code_C` for codes of C bits ({lengths}): lists
+of bytes of a fixed size. The first bit is the highest of the first byte, and zeros fill the last
+byte, as `numpy.packbits` does.{keys}
 
     import numpy as np, pyarrow.parquet
     table = pyarrow.parquet.read_table('rows.parquet')
     codes = table['code_{longest}'].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
     distances = np.bitwise_count(codes ^ query).sum(axis=1)
 """
-KEYS = """ `key` orders images at equal distance: by the sum of squared
-differences to the key of the query."""
+KEYS = """ `key` orders images at equal distance: by the sum of
+squared differences to the key of the query."""
 
 
 def files(searcher: searcher_lib.Searcher, content: content_lib.Content) -> dict[str, bytes]:
@@ -33,7 +33,8 @@ def files(searcher: searcher_lib.Searcher, content: content_lib.Content) -> dict
   from pyarrow import parquet
   text = pa.string()
   columns = {'row': pa.array(np.arange(len(content)), pa.int64()),
-             'name': pa.array(content.names, text), 'folder': pa.array(content.folders, text),
+             'name': pa.array(content.names, text),
+             'added_from': pa.array(content.added_from, text),
              'labels': pa.array(content.labels, pa.list_(text))}
   arrays = {f'code_{c}': packed for c, packed in content.codes.items()}
   if content.keys.shape[1]:

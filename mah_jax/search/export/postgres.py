@@ -37,7 +37,7 @@ bits, `walk_C(code, k)`, the k nearest rows by a B-tree, without any extension:
 `SELECT * FROM walk_{c}({example}, 10)`"""
 
 SCHEMA = """\
--- A row is an image. `folder` is empty for images of the run's own dataset.
+-- A row is an image. `added_from` is a folder; empty for images of the run's own dataset.
 -- code_C: its code, a bit for each bit. number_C: the same as an integer, up to 64 bits.
 CREATE TABLE {table} (
 {columns}
@@ -102,7 +102,7 @@ def files(searcher: searcher_lib.Searcher, content: content_lib.Content) -> dict
   del searcher
   lengths = list(content.codes)
   walked = [c for c in lengths if c <= WALKED]
-  columns = ['id bigint PRIMARY KEY', 'name text NOT NULL', 'folder text NOT NULL',
+  columns = ['id bigint PRIMARY KEY', 'name text NOT NULL', 'added_from text NOT NULL',
              'labels text[] NOT NULL', *[f'code_{c} bit({c}) NOT NULL' for c in lengths],
              *[f'number_{c} bigint GENERATED ALWAYS AS (code_{c}::bigint) STORED' for c in walked]]
   indexes = ''.join(f'CREATE INDEX ON {TABLE} (number_{c});\n' for c in walked)
@@ -114,7 +114,7 @@ def files(searcher: searcher_lib.Searcher, content: content_lib.Content) -> dict
   texts = {
       'schema.sql': SCHEMA.format(table=TABLE, columns=',\n'.join(f'  {x}' for x in columns)),
       'load.sql': LOAD.format(table=TABLE, indexes=indexes, names=', '.join(
-          ['id', 'name', 'folder', 'labels', *[f'code_{c}' for c in lengths]])),
+          ['id', 'name', 'added_from', 'labels', *[f'code_{c}' for c in lengths]])),
       'queries.sql': '\n\n'.join(queries),
       'README.md': README.format(
           rows=len(content), table=TABLE, lengths=', '.join(map(str, lengths)), longest=longest,
@@ -131,7 +131,7 @@ def _example(c: int) -> str:
 def copy_lines(content: content_lib.Content) -> bytes:
   """The rows in the text format of COPY: columns between tabs, a line for each row."""
   columns = [map(str, range(len(content))), map(_escaped, content.names),
-             map(_escaped, content.folders),
+             map(_escaped, content.added_from),
              (_escaped(_array(labels)) for labels in content.labels)]
   columns += [_bits(packed, c) for c, packed in content.codes.items()]
   return ''.join('\t'.join(row) + '\n' for row in zip(*columns)).encode()
