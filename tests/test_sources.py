@@ -6,6 +6,8 @@ from mah_jax.train import sources as sources_lib
 
 def test_programs_serve_all_seeds_and_make_room_for_others(monkeypatch):
   monkeypatch.setattr(sources_lib, 'KEPT_PROGRAMS', 2)
+  cleared = []
+  monkeypatch.setattr('jax.clear_caches', lambda: cleared.append(len(made)))  # others use them
   sources, made = sources_lib.Sources(), []
 
   def programs(**settings):
@@ -17,4 +19,4 @@ def test_programs_serve_all_seeds_and_make_room_for_others(monkeypatch):
   assert programs(gamma=1.0) is first and len(made) == 2
   programs(gamma=3.0)  # the third: the others are let go
   programs(gamma=1.0)
-  assert [settings['gamma'] for settings in made] == [1.0, 2.0, 3.0, 1.0]
+  assert [settings['gamma'] for settings in made] == [1.0, 2.0, 3.0, 1.0] and cleared == [2]
