@@ -84,6 +84,22 @@ def test_dcc_is_identical_on_any_number_of_devices(num_devices, n):
   assert new.dtype == codes.dtype and new.sharding.is_fully_replicated
 
 
+@pytest.mark.parametrize('num_devices', [1, 2, 4])
+def test_rows_that_stream_are_those_that_are_on_the_devices(num_devices):
+  """Of one step and of several; a device has the same rows either way."""
+  images = np.arange(300, dtype=np.float32).reshape(100, 3)
+  devices = step.Devices(step.pick_devices(num_devices), 8)
+  rng = np.random.default_rng(0)
+  batches = [rng.integers(0, 100, shape) for shape in ((8,), (3, 8), (8,))]
+  streaming = step.make_streaming_feed(devices, lambda rows: (images[r] for r in rows))
+  for feed in (step.make_feed(devices, images), streaming):
+    fed = list(feed(iter(batches)))
+    assert [x.shape[:-2] for x in fed] == [(num_devices,), (num_devices, 3), (num_devices,)]
+    for x, rows in zip(fed, batches, strict=True):
+      parts = np.split(rows, num_devices, axis=-1)
+      np.testing.assert_array_equal(x, np.stack([images[part] for part in parts]))
+
+
 def test_too_many_devices_are_refused():
   with pytest.raises(errors.UsageError, match='--num_devices=9, but this machine has 8'):
     step.pick_devices(9)

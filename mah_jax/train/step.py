@@ -5,6 +5,7 @@ No other file knows the devices.
 
 from __future__ import annotations
 
+import collections
 import functools
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -280,12 +281,18 @@ def make_feed(devices: Devices, images: np.ndarray) -> Feed:
 
 
 def make_streaming_feed(devices: Devices, read: Callable[[Iterable], Iterator[np.ndarray]]) -> Feed:
-  """Feeds what read(batches of rows) yields, [B, h, w, ch]; the next batch is sent ahead."""
+  """Feeds what read(batches of rows) yields, [B, h, w, ch] or [steps, B, ...]; one is sent ahead."""
 
   def feed(batches):
-    waiting = None
-    for images in read(batches):
-      sent = devices.shard(images)
+    waiting, shards = None, collections.deque()  # how batches that are being read will be spread
+
+    def noted():
+      for rows in batches:
+        shards.append(devices.shard if rows.ndim == 1 else devices.shard_steps)
+        yield rows
+
+    for images in read(noted()):
+      sent = shards.popleft()(images)
       if waiting is not None:
         yield waiting
       waiting = sent
