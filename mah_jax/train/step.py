@@ -281,7 +281,7 @@ def make_feed(devices: Devices, images: np.ndarray) -> Feed:
 
 
 def make_streaming_feed(devices: Devices, read: Callable[[Iterable], Iterator[np.ndarray]]) -> Feed:
-  """Feeds what read(batches of rows) yields, [B, h, w, ch] or [steps, B, ...]; one is sent ahead."""
+  """Feeds what read(batches of rows) yields, [B, ...] or [steps, B, ...]; one is sent ahead."""
 
   def feed(batches):
     waiting, shards = None, collections.deque()  # how batches that are being read will be spread
