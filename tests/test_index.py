@@ -133,6 +133,24 @@ def test_codes_that_share_a_piece(shared, rest, k, rule):
   check_search(index_lib.build(codes), codes, np.ones((2, 24), np.int8), k)
 
 
+@pytest.mark.parametrize('kind', ['random', 'clustered'])
+@pytest.mark.parametrize('c', [4, 8, 12, 20])
+def test_every_k_of_one_query(c, kind, rule):
+  codes = make_codes(kind, 100, c)
+  index = index_lib.build(codes)
+  for query in codes[:3]:
+    for k in range(1, 40):
+      check_search(index, codes, query[None], k)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('c', [17, 32, 64])
+def test_many_queries_of_which_some_are_a_sample(c, kind, rule):
+  codes, queries = make_codes(kind, 500, c), make_codes('random', 300, c, 1)
+  queries[::2] = make_codes('clustered', 150, c, 1)
+  check_search(index_lib.build(codes), codes, queries, 10)
+
+
 @pytest.mark.parametrize('sizes', [(1, 1, 1), (50, 7, 400), (3000, 64, 10 ** 6)])
 @pytest.mark.parametrize('c', [12, 24, 48, 100])
 def test_steps_and_blocks_do_not_change_answers(c, sizes, rule, monkeypatch):
