@@ -222,6 +222,7 @@ class Searcher:
             f'{file} was made from other codes than those of the run in {self.folder.path}, or '
             f'with other --key_bytes than {self.config.key_bytes}, and images were added to it: '
             'remove it, and add them again.')
+      console.say(f'{file} was made from other codes or with other --key_bytes: it is made anew.')
     devices = step_lib.pick_devices(self.config.num_devices)
     batch_size = step_lib.round_up(self.config.batch_size, devices)
     made = database_lib.build(
