@@ -12,9 +12,9 @@ STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #8886; padding: 0.2em 0.7em; text-align: right; }
-th:first-child, td:first-child { text-align: left; white-space: nowrap; }
-td:last-child { text-align: left; }
+th, td { border-bottom: 1px solid #8886; padding: 0.2em 0.7em; text-align: left;
+         font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { white-space: nowrap; }
 figure { margin: 1em 0; padding: 0.5em; background: white; color: #333; overflow-x: auto; }
 figure svg { max-width: 100%; height: auto; }
 code { background: #8882; padding: 0 0.2em; }
