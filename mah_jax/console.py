@@ -96,17 +96,27 @@ class StopRequest:
   compiles: an exception out of a signal handler could be lost in a callback. A second signal ends
   the program on the spot; files are written whole or not at all, so nothing is lost.
 
-  asked: the signal that came, or None.
+  One that is entered inside of another takes its place and knows of a signal that came before.
   """
 
-  def __init__(self, text: str):
-    """Takes the text that is said when the program stops."""
-    self._text = text
-    self.asked: int | None = None
+  def __init__(self, text: str, after: Any = None):
+    """Takes the text that is said when the program stops, and what then handles signals.
+
+    That is `after`, as `signal.signal` takes it; None: what handled them before.
+    """
+    self._text, self._after = text, after
+    self._noted: int | None = None
     self._deferred = self._explained = False
     self._before: dict[int, Any] = {}
+    self._outer: StopRequest | None = None
+
+  @property
+  def asked(self) -> int | None:
+    """The signal that came, or None."""
+    return self._noted if self._outer is None or self._noted else self._outer.asked
 
   def __enter__(self) -> StopRequest:
+    self._outer = _active[-1] if _active else None
     receive, send = socket.socketpair()
     for end in (receive, send):
       end.setblocking(end is receive)
@@ -121,7 +131,7 @@ class StopRequest:
   def __exit__(self, kind, *unused):
     _active.remove(self)
     for number, handler in self._before.items():
-      signal.signal(number, handler)
+      signal.signal(number, handler if self._after is None else self._after)
     signal.set_wakeup_fd(self._wakeup)
     receive, send = self._ends
     send.close()  # which ends the thread
@@ -129,6 +139,9 @@ class StopRequest:
     receive.close()
     if kind is SystemExit and not self._explained:
       say(self._text)
+    if self._outer is not None:
+      self._outer._noted = self.asked
+      self._outer._explained |= kind is SystemExit
 
   def _listen(self, receive: socket.socket):
     """Notes the signals, whose numbers arrive as bytes."""
@@ -137,7 +150,7 @@ class StopRequest:
         continue
       if self.asked is not None:
         os._exit(_exit_code(received[0]))
-      self.asked = received[0]
+      self._noted = received[0]
       with contextlib.suppress(OSError):  # nobody may be listening
         os.write(2, b'\nStopping as soon as the work allows it; a second signal ends it at once.\n')
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,9 @@ from mah_jax import errors
 from mah_jax import storage
 from mah_jax.train import step as step_lib
 
+CODES = 'codes of a run'  # what codes/ holds
+# The names in a folder codes/ that earlier versions wrote, without a manifest.
+EARLIER = r'(queries|database|bit_weights)_\d+\.npy|(query|database)_labels\.npy|names\.json'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -30,8 +34,9 @@ class RunFolder:
 
   @property
   def has_codes_only(self) -> bool:
-    """Whether codes.npz was kept of a run, but no checkpoint."""
-    return self.archive.exists() and not any(self.checkpoints.glob('*'))
+    """Whether the codes and scores of a run were kept, but no checkpoint."""
+    return (self.archive.exists() and self.results.exists()
+            and not any(self.checkpoints.glob('*')))
 
   def flags(self) -> dict[str, Any] | None:
     """The flags of the run, or None where no run was begun."""
@@ -53,7 +58,12 @@ class RunFolder:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
     with self._locked(shared=False):
+      self.check_codes()
       yield
+
+  def check_codes(self):
+    """Refuses a folder codes/ that must not be replaced, as somebody put something there."""
+    storage.check_replaceable(self.codes, CODES, EARLIER)
 
   def check_own(self):
     """Refuses a folder that holds something else than a run."""
@@ -81,6 +91,8 @@ class RunFolder:
     if self.flags() is None:
       raise errors.InputError(f'{self.path} is not a run folder: it has no config.json.')
     with self._locked(shared):
+      if not shared:
+        self.check_codes()
       yield
 
   def _locked(self, shared: bool):
@@ -123,6 +135,8 @@ class RunFolder:
                               'again.') from None
 
   def add_round(self, metrics: dict[str, Any]):
-    """Adds a line to metrics.jsonl."""
+    """Adds a line to metrics.jsonl, which is on the disk when this returns."""
     with open(self._metrics, 'a') as file:
       file.write(f'{json.dumps(metrics)}\n')
+      file.flush()
+      os.fsync(file.fileno())
