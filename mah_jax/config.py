@@ -20,9 +20,10 @@ from mah_jax.options import ALWAYS
 from mah_jax.options import EVALUATION
 from mah_jax.options import option
 
-METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH = GROUPS = (
-    'method', 'network', 'data', 'training', 'run', 'search')
+METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH, MACHINES = GROUPS = (
+    'method', 'network', 'data', 'training', 'run', 'search', 'machines')
 IMAGE_MODES = ('encode', 'search', 'index')  # they need --images
+SHARED_MODES = ('train', 'evaluate', 'encode')  # several processes can share their work
 SEARCH_MODES = ('search', 'index', 'serve', 'export')  # they open the database of a run
 PATHS = ('workdir', 'data_dir', 'pretrained', 'query_list', 'images', 'output', 'sheet')
 FORMATS = ('faiss', 'pgvector', 'parquet', 'stablehlo')  # of an export
@@ -186,7 +187,23 @@ class Config:
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
       group=RUN)
   num_devices: int = option(
-      0, 'Devices to use; 0 takes all.', least=0, may_change=ALWAYS, group=RUN)
+      0, 'Devices to use, of all processes together; 0 takes all.', least=0, may_change=ALWAYS,
+      group=MACHINES)
+  distributed: bool = option(
+      False, 'Share the work with the other processes of a job that Slurm, Open MPI 4 or '
+      'Kubernetes started.', may_change=ALWAYS, group=MACHINES, modes=SHARED_MODES)
+  coordinator: str = option(
+      '', 'HOST:PORT at which process 0 waits for the others, where processes are started by hand.',
+      may_change=ALWAYS, group=MACHINES, modes=SHARED_MODES)
+  num_processes: int = option(
+      1, 'Number of processes, with --coordinator.', least=1, may_change=ALWAYS, group=MACHINES,
+      modes=SHARED_MODES)
+  process_id: int = option(
+      0, 'Number of this process, from 0, with --coordinator.', least=0, may_change=ALWAYS,
+      group=MACHINES, modes=SHARED_MODES)
+  process_timeout: int = option(
+      60, 'Seconds without an answer after which a process counts as dead, and the others end.',
+      least=1, most=86400, may_change=ALWAYS, group=MACHINES, modes=SHARED_MODES)
   eval_every: int = option(
       1, 'Score the queries after every so many rounds; 0: at the end only.', least=0,
       may_change=ALWAYS, group=RUN, networks_only=True)
@@ -265,8 +282,23 @@ class Config:
       if modes and self.mode not in modes and getattr(self, name) != field.default:
         raise errors.UsageError(f'--{name} belongs to --mode={" and --mode=".join(modes)}, and '
                                 f'has no effect with --mode={self.mode}: leave it out.')
+    self._check_processes()
     if self.query_list and self.protocol:
       raise errors.UsageError('--query_list and --protocol both choose the queries: give one.')
+
+  def _check_processes(self):
+    if self.distributed and self.coordinator:
+      raise errors.UsageError('--distributed finds the other processes by itself, --coordinator '
+                              'says where they are: give one.')
+    if (self.num_processes > 1 or self.process_id) and not self.coordinator:
+      raise errors.UsageError('--num_processes and --process_id need --coordinator=HOST:PORT.')
+    if self.process_id >= self.num_processes:
+      raise errors.UsageError(f'--process_id={self.process_id} must be below --num_processes='
+                              f'{self.num_processes}: processes are counted from 0.')
+    host, _, port = self.coordinator.rpartition(':')
+    if self.coordinator and not (host and port.isdigit() and 0 < int(port) < 2**16):
+      raise errors.UsageError(f'--coordinator={self.coordinator} must be HOST:PORT, such as '
+                              '10.0.0.1:7000.')
 
   def _check_method(self):
     spec, lengths = self.spec, self.code_lengths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -18,20 +19,36 @@ from mah_jax import errors
 
 
 def exit_code(work: Callable[[], None]) -> int:
-  """Does the work; an error that a user can mend becomes one sentence on stderr and a code.
+  """Does the work; an error that a user can mend becomes one sentence on stderr and a code."""
+  code, sentence = attempt(work)
+  return complain(sentence, code) if code else code
+
+
+def attempt(work: Callable[[], None]) -> tuple[int, str]:
+  """Does the work.
 
   Returns:
-    0; 2 for a command that cannot be meant, 1 for input that cannot be used.
+    0 and nothing; 2 for a command that cannot be meant or 1 for input that cannot be used, and
+    a sentence.
   """
   try:
     work()
   except errors.UsageError as error:
-    return complain(str(error), 2)
+    return 2, str(error)
   except errors.InputError as error:
-    return complain(str(error), 1)
+    return 1, str(error)
   except OSError as error:
-    return complain(f'{error.filename or "A file"}: {error.strerror or error}.', 1)
-  return 0
+    return 1, f'{error.filename or "A file"}: {error.strerror or error}.'
+  return 0, ''
+
+
+def follow():
+  """Leaves speaking and stopping to another process, which this one follows."""
+  global _follows
+  _follows = True
+
+
+_follows = False
 
 
 def complain(sentence: str, code: int) -> int:
@@ -42,6 +59,8 @@ def complain(sentence: str, code: int) -> int:
 
 def say(text: str):
   """Prints a line above any progress bar."""
+  if _follows:
+    return
   encoding = sys.stdout.encoding or 'utf-8'  # which may lack letters of a file name
   tqdm.tqdm.write(text.encode(encoding, 'replace').decode(encoding), file=sys.stdout)
   sys.stdout.flush()
@@ -72,7 +91,7 @@ def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
     kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
   return type('Bar', (_Stopping, kind), {})(
       total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
-      dynamic_ncols=True)
+      dynamic_ncols=True, disable=_follows)
 
 
 class _Stopping:
@@ -89,6 +108,14 @@ def clock(seconds: float) -> str:
   return tqdm.tqdm.format_interval(seconds)
 
 
+@dataclasses.dataclass
+class _Note:
+  """The signal that asks to stop, whether it came to this process, and whether that was said."""
+  asked: int | None = None
+  received: bool = False
+  explained: bool = False
+
+
 class StopRequest:
   """Receives SIGTERM and Ctrl-C while it is entered: work stops where it next asks.
 
@@ -96,7 +123,7 @@ class StopRequest:
   compiles: an exception out of a signal handler could be lost in a callback. A second signal ends
   the program on the spot; files are written whole or not at all, so nothing is lost.
 
-  One that is entered inside of another takes its place and knows of a signal that came before.
+  One that is entered inside of another takes its place; they share what came.
   """
 
   def __init__(self, text: str, after: Any = None):
@@ -105,18 +132,18 @@ class StopRequest:
     That is `after`, as `signal.signal` takes it; None: what handled them before.
     """
     self._text, self._after = text, after
-    self._noted: int | None = None
-    self._deferred = self._explained = False
+    self._deferred = False
     self._before: dict[int, Any] = {}
-    self._outer: StopRequest | None = None
+    self._note = _Note()
 
   @property
   def asked(self) -> int | None:
     """The signal that came, or None."""
-    return self._noted if self._outer is None or self._noted else self._outer.asked
+    return self._note.asked
 
   def __enter__(self) -> StopRequest:
-    self._outer = _active[-1] if _active else None
+    if _active:
+      self._note = _active[-1]._note
     receive, send = socket.socketpair()
     for end in (receive, send):
       end.setblocking(end is receive)
@@ -137,20 +164,24 @@ class StopRequest:
     send.close()  # which ends the thread
     self._thread.join()
     receive.close()
-    if kind is SystemExit and not self._explained:
+    if kind is SystemExit and not self._note.explained:
       say(self._text)
-    if self._outer is not None:
-      self._outer._noted = self.asked
-      self._outer._explained |= kind is SystemExit
+      self._note.explained = True
 
   def _listen(self, receive: socket.socket):
     """Notes the signals, whose numbers arrive as bytes."""
     while received := receive.recv(1):
       if received[0] not in SIGNALS:
         continue
-      if self.asked is not None:
+      if self._note.received:
         os._exit(_exit_code(received[0]))
-      self._noted = received[0]
+      self._note.received = True
+      self.ask(received[0])
+
+  def ask(self, number: int):
+    """Notes the first signal, and says so at once."""
+    if self._note.asked is None:
+      self._note.asked = number
       with contextlib.suppress(OSError):  # nobody may be listening
         os.write(2, b'\nStopping as soon as the work allows it; a second signal ends it at once.\n')
 
@@ -172,7 +203,7 @@ class StopRequest:
     """Says why and ends the program, with code 0 for SIGTERM and 130 for Ctrl-C."""
     if text:
       say(text)
-      self._explained = True
+      self._note.explained = True
     raise SystemExit(_exit_code(self.asked))
 
 
@@ -182,8 +213,19 @@ _active: list[StopRequest] = []  # those that are entered, the innermost last
 
 def pause():
   """A moment at which work may stop: long work without a progress bar calls it now and then."""
-  if _active and threading.current_thread() is threading.main_thread():
+  if _active and not _follows and threading.current_thread() is threading.main_thread():
     _active[-1].pause()
+
+
+def asked() -> int | None:
+  """The signal that asked this program to stop, or None."""
+  return _active[-1].asked if _active else None
+
+
+def ask(number: int):
+  """Asks this program to stop, as a signal of this number would."""
+  for stop in _active:
+    stop.ask(number)
 
 
 def _exit_code(number: int | None) -> int:

@@ -17,25 +17,33 @@ HELP = {'--help', '-h', '-help', '--helpfull'}
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
-  return console.exit_code(lambda: _run(arguments))
-
-
-def _run(arguments: Sequence[str]):
-  # These imports are late because they take seconds, in which a person may stop the program.
-  import jax
-
-  from mah_jax import compiling
-  from mah_jax import errors
+  # Imports are late because they take seconds, in which a person may stop the program.
   from mah_jax import flags
-  from mah_jax import modes
-  from mah_jax.train import step
+  from mah_jax.train import processes
   console.pause()
   if HELP & set(arguments):
     print(flags.help_text())
-    return
+    return 0
+  return processes.run(flags.launch(arguments), lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str]):
+  import jax
+
+  from mah_jax import compiling
+  from mah_jax import config as config_lib
+  from mah_jax import errors
+  from mah_jax import flags
+  from mah_jax import modes
+  from mah_jax.train import processes
+  from mah_jax.train import step
+  console.pause()
   config = flags.from_arguments(arguments)
+  processes.check_same(config_lib.to_json(config))
   compiling.prepare()
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns about harmless things
+  # Orbax warns about harmless things, and shows tracebacks of errors that it raises as well.
+  for name in ('absl', 'asyncio'):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
   try:
     modes.MODES[config.mode](config)
   except jax.errors.JaxRuntimeError as error:

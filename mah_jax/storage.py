@@ -43,6 +43,15 @@ def cache_folder(kind: str) -> pathlib.Path:
   return path(os.environ.get('XDG_CACHE_HOME') or '~/.cache') / 'mah_jax' / kind
 
 
+def follow():
+  """Leaves writing and locking to another process, which this one follows."""
+  global _follows
+  _follows = True
+
+
+_follows = False
+
+
 def write(target: pathlib.Path, content: bytes):
   """Writes a file whole or not at all; makes its folder if need be."""
   write_together({target: content})
@@ -54,6 +63,8 @@ def write_together(contents: Mapping[pathlib.Path, bytes | Mapping[str, bytes]])
   Until then everything is as it was, so a full disk changes nothing. The names then change in the
   order that is given, each in one step. A folder takes the place of one that had its name.
   """
+  if _follows:
+    return
   parts = {target: part_of(target) for target in contents}
   try:
     for target, part in parts.items():
@@ -130,6 +141,8 @@ def check_replaceable(target: pathlib.Path, kind: str, earlier: str = ''):
     kind: what it may hold, in words, see `with_manifest`.
     earlier: a pattern of names that it may hold if it has no manifest.
   """
+  if _follows:
+    return
   if not target.exists() and _aside(target).exists():
     os.rename(_aside(target), target)
   if not target.exists() and not target.is_symlink():
@@ -200,6 +213,16 @@ def _aside(target: pathlib.Path) -> pathlib.Path:
   return target.with_name(f'.{target.name}.old')
 
 
+def append(target: pathlib.Path, line: str):
+  """Adds a line to a text file; it is on the disk when this returns."""
+  if _follows:
+    return
+  with open(target, 'a') as file:
+    file.write(f'{line}\n')
+    file.flush()
+    os.fsync(file.fileno())
+
+
 def write_text(target: pathlib.Path, text: str):
   """Writes a text file; a file name in it may be no valid text, and keeps its bytes."""
   write(target, text.encode(errors='surrogateescape'))
@@ -239,6 +262,43 @@ def npy(array: np.ndarray) -> bytes:
 def json_lines(values: Iterable[Any]) -> bytes:
   """Values as the content of a file of JSON, one a line, whatever characters they hold."""
   return ''.join(f'{json.dumps(value)}\n' for value in values).encode()
+
+
+class Rows:
+  """A file of an array [rows, width] float32 that is filled from its first row to its last.
+
+  Until it is whole it is another file, beside a note of how many rows are there.
+
+  done: how many rows are there already; filling that was cut off goes on from them.
+  """
+
+  def __init__(self, target: pathlib.Path, shape: tuple[int, int], note_every: int):
+    """Takes the name of the file, and after how many rows the note is written anew."""
+    self._target, self._shape, self._every = target, shape, note_every
+    self._part, self._note = target.with_name('part.npy'), target.with_name('rows.json')
+    self.done = self._noted = (
+        read_json(self._note) if self._note.exists() and self._part.exists() else 0)
+    self._array = None
+
+  def add(self, values: np.ndarray):
+    """Adds rows [.., width]."""
+    if not _follows:
+      if self._array is None:
+        self._array = np.lib.format.open_memmap(
+            self._part, 'r+' if self.done else 'w+', np.float32, self._shape)
+      self._array[self.done:self.done + len(values)] = values
+    self.done += len(values)
+    if self.done - self._noted >= self._every and not _follows:
+      self._array.flush()  # before the note, which must never promise more than there is
+      write_json(self._note, self.done)
+      self._noted = self.done
+
+  def finish(self):
+    """Gives the file its name, once all rows are there."""
+    if self._array is not None:
+      self._array.flush()
+    install(self._part, self._target)
+    self._note.unlink(missing_ok=True)
 
 
 def write_npz(target: pathlib.Path, arrays: Mapping[str, np.ndarray], *, compressed: bool = False):
@@ -293,6 +353,9 @@ def lock(folder: pathlib.Path, *, shared: bool = False,
     shared: let those in that ask for a shared lock as well.
     on_busy: called when another program has the lock; it may raise. If it returns, this waits.
   """
+  if _follows:
+    yield
+    return
   kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
   descriptor = os.open(folder, os.O_RDONLY)
   try:

@@ -139,7 +139,7 @@ def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(
   logging.getLogger('jax').addHandler(handler)
   try:
     with jax.log_compiles():
-      toy.fit(made, on_step=lambda: before_step.append(len(compiled)))
+      toy.fit(made, on_step=lambda steps: before_step.append(len(compiled)))
   finally:
     logging.getLogger('jax').removeHandler(handler)
   first = made.plan.steps_per_round  # after the update of the codes

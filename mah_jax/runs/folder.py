@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 CODES = 'codes of a run'  # what codes/ holds
@@ -45,9 +45,16 @@ class RunFolder:
   @contextlib.contextmanager
   def claimed(self, config: config_lib.Config) -> Iterator[None]:
     """Makes the folder this run's while it is entered; refuses one that holds another run."""
+    processes.once(lambda: self._claim(config))
+    processes.check_shared(self.path)
+    with self._locked(shared=False):
+      yield
+
+  def _claim(self, config: config_lib.Config):
     self.check_own()
     saved = self.flags()
-    if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()):
+    if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()
+                              or self.archive.exists()):
       config_lib.check_same(config, saved)
     if self.has_codes_only and config.spec.trains_network:
       raise errors.InputError(f'{self.path} holds the codes of a run, but no checkpoint to resume: '
@@ -57,9 +64,7 @@ class RunFolder:
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
-    with self._locked(shared=False):
-      self.check_codes()
-      yield
+    self.check_codes()
 
   def check_codes(self):
     """Refuses a folder codes/ that must not be replaced, as somebody put something there."""
@@ -135,8 +140,5 @@ class RunFolder:
                               'again.') from None
 
   def add_round(self, metrics: dict[str, Any]):
-    """Adds a line to metrics.jsonl, which is on the disk when this returns."""
-    with open(self._metrics, 'a') as file:
-      file.write(f'{json.dumps(metrics)}\n')
-      file.flush()
-      os.fsync(file.fileno())
+    """Adds a line to metrics.jsonl."""
+    storage.append(self._metrics, json.dumps(metrics))

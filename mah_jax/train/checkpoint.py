@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -12,9 +16,11 @@ import orbax.checkpoint as ocp
 
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
+ROOM = 2**20  # bytes on the disk for what a checkpoint has beside its arrays
 SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'memory', 'key')
 
 
@@ -26,16 +32,16 @@ class Checkpoints:
   that is unsealed or differs from its seal is passed over.
   """
 
-  def __init__(self, folder: pathlib.Path, max_to_keep: int | None = None):
+  def __init__(self, folder: pathlib.Path, devices: step_lib.Devices,
+               max_to_keep: int | None = None):
     """Opens the folder for as many checkpoints as given, or for reading only."""
-    self._folder = folder.absolute()
+    self._folder, self._devices = folder.absolute(), devices
     if max_to_keep is None:
       options = {'read_only': True, 'create': False, 'save_interval_steps': 0}
     else:
       options = {'preservation_policy': ocp.checkpoint_managers.LatestN(max_to_keep)}
       # Orbax would do so in the background, and complain if the program ends meanwhile.
-      for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
-        shutil.rmtree(unfinished, ignore_errors=True)
+      processes.once(self._remove_unfinished)
     self._manager = ocp.CheckpointManager(
         self._folder, options=ocp.CheckpointManagerOptions(**options))
     self._unsealed: int | None = None
@@ -43,13 +49,36 @@ class Checkpoints:
   def save(self, state: step_lib.TrainState, meta: dict[str, Any]):
     """Starts saving the state with JSON `meta`; returns as soon as the state may change."""
     self.wait()
+    self._check_room(_tree(state))
     step = int(state.step)
     for old in self._manager.all_steps():
       if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
         self._manager.delete(old)
     self._manager.save(step, args=ocp.args.Composite(
-        state=ocp.args.StandardSave(_tree(state)), meta=ocp.args.JsonSave(meta)))
+        state=ocp.args.StandardSave(self._devices.to_all(_tree(state))),
+        meta=ocp.args.JsonSave(meta)))
     self._unsealed = step
+
+  def _remove_unfinished(self):
+    for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
+      shutil.rmtree(unfinished, ignore_errors=True)
+
+  def _check_room(self, tree: dict[str, Any]):
+    """Refuses to begin what does not fit on the disk, as its end would be untidy."""
+    size = sum(x.nbytes for x in jax.tree.leaves(tree)) + ROOM
+    if shutil.disk_usage(self._folder).free < size:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    """Turns an error of the disk into an OSError; TensorStore has it in the text of another."""
+    try:
+      yield
+    except ValueError as error:
+      for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        if os.strerror(number) in str(error):
+          raise OSError(number, os.strerror(number), str(self._folder)) from error
+      raise
 
   def poll(self):
     """Seals the checkpoint that was being saved if that is done; returns at once."""
@@ -58,10 +87,11 @@ class Checkpoints:
 
   def wait(self):
     """Waits for the checkpoint that is being saved, and seals it."""
-    self._manager.wait_until_finished()
-    if self._unsealed is not None:
-      _seal(self._folder / str(self._unsealed))
-      self._unsealed = None
+    step, self._unsealed = self._unsealed, None  # one that fails is never sealed
+    with self._writing():
+      self._manager.wait_until_finished()
+    if step is not None:
+      _seal(self._folder / str(step))
 
   def close(self):
     """Waits and lets go of the folder."""
@@ -74,6 +104,10 @@ class Checkpoints:
     Raises errors.InputError when sealed checkpoints are there but none is whole, or when there
     is none although one is required.
     """
+    step, reports = processes.once(lambda: self._newest(required))
+    return step, reports
+
+  def _newest(self, required: bool) -> tuple[int | None, list[str]]:
     steps = sorted(self._manager.all_steps(), reverse=True)
     reports = []
     for step in steps:
@@ -100,16 +134,19 @@ class Checkpoints:
     return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in saved.get(name) or ())
 
   def restore(self, step: int, template: step_lib.TrainState) -> step_lib.TrainState:
-    """The saved state, with the shapes and shardings of `template`."""
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(_tree(template)))
-    return template.replace(**self._manager.restore(step, args=args).state)
+    """The saved state on all devices, with the shapes of `template`."""
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(
+        self._devices.abstract(_tree(template))))
+    return template.replace(**self._devices.to_own(self._manager.restore(step, args=args).state))
 
   def restore_part(self, step: int, template: Any) -> Any:
-    """Part of what was saved: the leaves that `template` has, with their shapes and shardings."""
+    """Part of what was saved, on all devices: the leaves that `template` has, with their shapes."""
+    template = self._devices.abstract(template)
     args = ocp.args.PyTreeRestore(
         item=template, partial_restore=True,
         restore_args=ocp.checkpoint_utils.construct_restore_args(template))
-    return self._manager.restore(step, args=ocp.args.Composite(state=args)).state
+    return self._devices.to_own(
+        self._manager.restore(step, args=ocp.args.Composite(state=args)).state)
 
 
 def _tree(state: step_lib.TrainState) -> dict[str, Any]:

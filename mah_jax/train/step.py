@@ -18,10 +18,12 @@ import numpy as np
 import optax
 from flax import linen as nn
 from flax.training import train_state
+from jax.experimental import multihost_utils
 
 from mah_jax import errors
 from mah_jax.methods import base
 from mah_jax.models import precision as precision_lib
+from mah_jax.train import processes
 
 AXIS = 'devices'
 DROPOUT = 2**32 - 1  # folded into a step's key, where no place in a batch is as large
@@ -47,9 +49,9 @@ class TrainState(train_state.TrainState):
 
 
 def pick_devices(num_devices: int) -> list[jax.Device]:
-  """The first `num_devices` devices; 0 means all."""
+  """So many devices, as many of each process, in the order of the processes; 0 means all."""
   try:
-    available = jax.local_devices()
+    available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
   except (RuntimeError, AssertionError) as error:
     raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
                             'the variable JAX_PLATFORMS.') from error
@@ -58,7 +60,15 @@ def pick_devices(num_devices: int) -> list[jax.Device]:
         f'--num_devices={num_devices}, but this machine has {len(available)} '
         f'({available[0].platform}). '
         'On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=N makes N virtual ones.')
-  return available[:num_devices or None]
+  by_process = collections.defaultdict(list)
+  for device in available:
+    by_process[device.process_index].append(device)
+  each, rest = divmod(num_devices or len(available), len(by_process))
+  if rest or any(len(devices) < each for devices in by_process.values()):
+    raise errors.UsageError(
+        f'{num_devices or len(available)} devices cannot be taken evenly from processes that have '
+        f'{", ".join(str(len(devices)) for devices in by_process.values())}: give --num_devices.')
+  return [device for devices in by_process.values() for device in devices[:each]]
 
 
 def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
@@ -74,6 +84,11 @@ def round_up(batch_size: int, devices: list[jax.Device]) -> int:
 class Devices:
   """The devices of a run, and how arrays are laid over them.
 
+  In Python, an array is of this process: a copy on each of its devices, or its share of a batch.
+  Under pmap it is part of what all processes have.
+
+  devices: those of all processes.
+  own: those of this process.
   platform: 'cpu', 'gpu' and so on, for which networks choose their layers.
   """
 
@@ -84,32 +99,88 @@ class Devices:
                               f'{len(devices)} devices: use a multiple of {len(devices)}.')
     self.devices = devices
     self.platform = platform or devices[0].platform
+    self.own = [device for device in devices if device.process_index == jax.process_index()]
     self._row_maps: dict[Callable, Callable] = {}  # each compiled once
-    mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+    self._all = jax.sharding.Mesh(np.array(devices), (AXIS,))
+    mesh = jax.sharding.Mesh(np.array(self.own), (AXIS,))
     self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     self._spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(AXIS))
+    self._largest = None  # of the last numbers, as it comes from the devices
+    if len(self.own) < len(devices):
+      self._maximum = self.pmap(lambda x: jax.lax.pmax(x, AXIS), 0, None)
+      self._gather = self.pmap(lambda x: jax.lax.all_gather(x, AXIS, tiled=True), 0, None)
+      processes.gather(None)  # the first exchange of arrays waits for half a minute only
+      self.largest(0)
 
   def replicate(self, tree: Any) -> Any:
     """A copy of each array on every device; shapes stay as they are."""
     return jax.device_put(tree, self._everywhere)
 
   def abstract(self, tree: Any) -> Any:
-    """Shapes of a pytree as `replicate` would lay it out, for a checkpoint to be restored to."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype,
-                                                       sharding=self._everywhere), tree)
+    """Shapes of a pytree with a copy on every device, for a checkpoint to be restored to."""
+    sharding = jax.sharding.NamedSharding(self._all, jax.sharding.PartitionSpec())
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+  def to_all(self, tree: Any) -> Any:
+    """Replicated arrays as arrays of all processes, of which a checkpoint is made."""
+    if len(self.own) == len(self.devices):
+      return tree
+    return multihost_utils.host_local_array_to_global_array(
+        tree, self._all, jax.sharding.PartitionSpec())
+
+  def to_own(self, tree: Any) -> Any:
+    """Undoes `to_all`."""
+    if len(self.own) == len(self.devices):
+      return tree
+    return multihost_utils.global_array_to_host_local_array(
+        tree, self._all, jax.sharding.PartitionSpec())
+
+  def largest(self, number: int) -> int:
+    """The largest number of all processes, the same in all.
+
+    Several processes get the largest of their last call, so that none waits for the devices.
+    """
+    if len(self.own) == len(self.devices):
+      return number
+    before, self._largest = self._largest, self._maximum(np.full(len(self.own), number))
+    return 0 if before is None else int(before)
+
+  def share(self, tree: Any, axis: int = 0) -> Any:
+    """The part of a batch that the devices of this process get, cut from an axis d * b."""
+    if len(self.own) == len(self.devices):
+      return tree
+    first = self.devices.index(self.own[0])
+
+    def cut(x):
+      b = x.shape[axis] // len(self.devices)
+      return x.take(np.arange(first * b, (first + len(self.own)) * b), axis)
+
+    return jax.tree.map(cut, tree)
+
+  def join(self, rows: np.ndarray) -> np.ndarray:
+    """The whole batch [d * b, ...] of which each process has its `share`."""
+    if len(self.own) == len(self.devices):
+      return rows
+    return np.asarray(self._gather(self.spread(rows)))
+
+  def spread(self, tree: Any) -> Any:
+    """Spreads a `share` over the devices of this process."""
+    parts = jax.tree.map(lambda x: x.reshape(len(self.own), -1, *x.shape[1:]), tree)
+    return jax.device_put(parts, self._spread)
+
+  def spread_steps(self, tree: Any) -> Any:
+    """The same for several steps at once, [steps, d * b, ...] -> [d, steps, b, ...]."""
+    parts = jax.tree.map(lambda x: np.swapaxes(
+        x.reshape(len(x), len(self.own), -1, *x.shape[2:]), 0, 1), tree)
+    return jax.device_put(parts, self._spread)
 
   def shard(self, tree: Any) -> Any:
     """Spreads the leading axis over the devices: [d * b, ...] -> [d, b, ...]."""
-    d = len(self.devices)
-    parts = jax.tree.map(lambda x: x.reshape(d, -1, *x.shape[1:]), tree)
-    return jax.device_put(parts, self._spread)
+    return self.spread(self.share(tree))
 
   def shard_steps(self, tree: Any) -> Any:
     """The same for several steps at once: [steps, d * b, ...] -> [d, steps, b, ...]."""
-    d = len(self.devices)
-    parts = jax.tree.map(
-        lambda x: np.swapaxes(x.reshape(len(x), d, -1, *x.shape[2:]), 0, 1), tree)
-    return jax.device_put(parts, self._spread)
+    return self.spread_steps(self.share(tree, axis=1))
 
   def pmap(self, function: Callable, in_axes, out_axes, donate=()) -> Callable:
     """jax.pmap over these devices; a product that asks for nothing else is float32."""
@@ -129,10 +200,11 @@ class Devices:
     n = len(jax.tree.leaves(rows)[0])
     missing = -n % len(self.devices)
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), rows)
-    mapped = self._row_maps.setdefault(
-        function, self.pmap(function, (0, *[None] * len(rest)), 0))
-    result = mapped(self.shard(padded), *self.replicate(rest))
-    return self.replicate(result.reshape(n + missing, *result.shape[2:])[:n])
+    if function not in self._row_maps:
+      self._row_maps[function] = self.pmap(
+          lambda *parts: jax.lax.all_gather(function(*parts), AXIS, tiled=True),
+          (0, *[None] * len(rest)), None)
+    return self._row_maps[function](self.shard(padded), *self.replicate(rest))[:n]
 
 
 def make_start(network: nn.Module, tx: optax.GradientTransformation, image_shape,
@@ -250,13 +322,16 @@ def make_forward(network: nn.Module, prepare: Callable,
 def make_encode(devices: Devices, forward: Callable) -> Callable:
   """Compiles encode(variables, images [d, b, h, w, ch]) -> what `forward` returns, in NumPy.
 
-  Each output [b, c] becomes [d * b, c].
+  Each output [b, c] becomes [d * b, c], in every process.
   """
-  mapped = devices.pmap(forward, (None, 0), 0)
+
+  def gathered(variables, images):
+    return jax.lax.all_gather(forward(variables, images), AXIS, tiled=True)
+
+  mapped = devices.pmap(gathered, (None, 0), None)
 
   def encode(variables: dict[str, Any], images: jax.Array) -> Any:
-    outputs = mapped(variables, images)
-    return jax.tree.map(lambda u: np.asarray(u).reshape(-1, u.shape[-1]), outputs)
+    return jax.tree.map(np.asarray, mapped(variables, images))
 
   return encode
 
@@ -284,15 +359,15 @@ def make_streaming_feed(devices: Devices, read: Callable[[Iterable], Iterator[np
   """Feeds what read(batches of rows) yields, [B, ...] or [steps, B, ...]; one is sent ahead."""
 
   def feed(batches):
-    waiting, shards = None, collections.deque()  # how batches that are being read will be spread
+    waiting, spreads = None, collections.deque()  # how batches that are being read will be spread
 
     def noted():
       for rows in batches:
-        shards.append(devices.shard if rows.ndim == 1 else devices.shard_steps)
-        yield rows
+        spreads.append(devices.spread if rows.ndim == 1 else devices.spread_steps)
+        yield devices.share(rows, axis=rows.ndim - 1)
 
     for images in read(noted()):
-      sent = shards.popleft()(images)
+      sent = spreads.popleft()(images)
       if waiting is not None:
         yield waiting
       waiting = sent

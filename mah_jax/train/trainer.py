@@ -132,10 +132,9 @@ class Trainer:
   def restore(self, checkpoints: checkpoint.Checkpoints, step: int) -> step_lib.TrainState:
     """The state that was saved after so many steps; nothing but its shapes is computed."""
     state = jax.eval_shape(self.programs.start, *self._keys)
-    return checkpoints.restore(step, self.devices.abstract(
-        state.replace(codes=checkpoints.shapes(step, 'codes'))))
+    return checkpoints.restore(step, state.replace(codes=checkpoints.shapes(step, 'codes')))
 
-  def fit(self, state: step_lib.TrainState, on_step: Callable[[], bool],
+  def fit(self, state: step_lib.TrainState, on_step: Callable[[int], bool],
           history: Sequence[dict[str, float]] = ()) -> Iterator[loop.Pause]:
     """Trains from wherever the state is; see `loop.fit`."""
     self.check_memory(state)
@@ -150,7 +149,7 @@ class Trainer:
     Where it is known how much they have, rows of the dataset that have no room beside the step
     stream from then on, whatever --resident_mb says.
     """
-    limit = memory.limit(self.devices.devices)
+    limit = memory.limit(self.devices.own)
     if limit is None or self._room is not None:
       return
     needed = self._step_bytes(state)
