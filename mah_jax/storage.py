@@ -203,6 +203,7 @@ def _exchange(one: pathlib.Path, other: pathlib.Path):
     failed = True
   if failed:  # some file systems cannot
     aside = _aside(other)
+    _remove(aside)  # of a command that was cut off
     os.rename(other, aside)
     os.rename(one, other)
     os.rename(aside, one)

@@ -83,7 +83,8 @@ def content(folder: pathlib.Path) -> dict[str, object]:
   found = {}
   for path in sorted(folder.rglob('*')):
     name = path.relative_to(folder).as_posix()
-    if path.is_file() and not name.startswith(('.', 'checkpoints/', 'config.json')):
+    if path.is_file() and '/.' not in f'/{name}' and not name.startswith(
+        ('checkpoints/', 'config.json')):
       found[name] = path.read_bytes()
   for name, times in (('results.json', 'timing'), ('metrics.jsonl', 'seconds')):
     if name in found:
