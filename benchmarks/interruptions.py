@@ -4,7 +4,7 @@ PYTHONPATH=.:tests python benchmarks/interruptions.py [signals] [kills] [writes]
 
 - signals: SIGTERM and SIGINT at 30 moments of each command, spread evenly from its start to its
   end. It must say that it heard, leave with its code (0 and 130), and replace nothing.
-- kills: SIGKILL at 100 moments spread evenly over the training itself.
+- kills: SIGKILL at 100 moments spread evenly over the training itself, 20 of them in each run.
 - writes: SIGKILL before every single change that a command makes to its files, for all of them.
 
 After each, the same command must go on and end with the same files as if nothing had happened.
@@ -28,6 +28,7 @@ import image_files
 
 MOMENTS = 30
 KILLS = 100
+RUNS = 5  # that share them
 ROOT = pathlib.Path(__file__).parents[1]
 TRAIN = ['--dataset=digits', '--backbone=compact', '--width=4', '--image_size=8', '--crop=1.0',
          '--normalize=dataset', '--code_lengths=4,8', '--head_weights=1,1', '--num_rounds=12',
@@ -132,51 +133,58 @@ def signals(command: Command, base: pathlib.Path) -> collections.Counter:
 
 
 def kills(command: Command, base: pathlib.Path) -> collections.Counter:
-  """Kills the training at moments from its first step to its last file; counts what it was at."""
-  own = base / 'kills'
+  """Kills the training at moments from its first step to its last file; counts what it was at.
+
+  Each run is killed KILLS / RUNS times before it may end. A moment is the last thing that an
+  undisturbed run had begun then, and the seconds since: a busy machine does not move it.
+  """
+  own, log = base / 'kills', base / 'log'
   _, after, _ = _undisturbed(command, own)
   _renew(command, own)
-  log = base / 'log'
-  process = command.start(own, ('log', log))
-  process.communicate()
-  times = dict(reversed(line.split(' ', 1)) for line in log.read_text().splitlines())
-  began, ended = (float(times[name]) for name in ('begin training', 'end writing results'))
+  log.write_text('')
+  command.start(own, ('log', log)).communicate()
+  times = [(float(line.split(' ', 1)[0]), line.split(' ', 1)[1])
+           for line in log.read_text().splitlines()]
+  began, ended = times[0][0], times[-1][0]
+  moments = [began + (k + 0.5) / KILLS * (ended - began) for k in range(KILLS)]
   phases = collections.Counter()
-  for k in range(KILLS):
-    moment = (k + 0.5) / KILLS * (ended - began)
-    while True:
-      log.write_text('')
-      _renew(command, own)
-      process = command.start(own, ('log', log))
-      while 'begin training' not in log.read_text():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-      time.sleep(moment)
-      process.kill()
-      process.communicate()
-      if process.returncode == -signal.SIGKILL:
-        break
-      moment *= 0.9  # it had ended already
-    phase = _phase(log.read_text())
-    _check(command.finish(own) == after, f'a kill in {phase} did not end with the same files')
-    phases[phase] += 1
-    print(f'kill {k + 1} after {moment:.2f} of {ended - began:.2f} s: {phase}', flush=True)
+  for run in range(RUNS):
+    _renew(command, own)
+    for moment in moments[run::RUNS]:
+      time_, event = max(pair for pair in times if pair[0] <= moment)
+      phase = _kill(command, own, log, event, moment - time_)
+      if not phase:  # a checkpoint that was saved in time has spared it this moment
+        _check(changes.content(own / 'run') == after, 'a killed training ended with other files')
+        _renew(command, own)
+        phase = _kill(command, own, log, event, moment - time_)
+      phases[phase] += 1
+      print(f'run {run + 1}, killed {moment - began:.2f} of {ended - began:.2f} s into the '
+            f'training, {event}: {phase}', flush=True)
+    _check(command.finish(own) == after, f'run {run + 1} did not end with the same files')
+    print(f'run {run + 1} ended', flush=True)
   return phases
+
+
+def _kill(command: Command, own: pathlib.Path, log: pathlib.Path, event: str, delay: float) -> str:
+  """Kills a training some seconds after an event; returns its phase, or '' where it ended."""
+  log.write_text('')
+  process = command.start(own, ('log', log))
+  while f' {event}\n' not in log.read_text() and process.poll() is None:
+    time.sleep(0.001)
+  time.sleep(delay)
+  process.kill()
+  out, err = process.communicate()
+  _check(process.returncode in (0, -signal.SIGKILL), f'the same command failed: {out}{err}')
+  return _phase(log.read_text()) if process.returncode else ''
 
 
 def _phase(log: str) -> str:
   """What a killed training was at: that which began last and did not end."""
-  open_ = []
+  open_ = set()
   for line in log.splitlines():
-    _, kind, name = line.split(' ', 2)
-    if kind == 'begin':
-      open_.append(name)
-    elif name in open_:
-      open_.remove(name)
-  for name in ('sealing', 'writing results', 'saving', 'training'):
-    if name in open_:
-      return name
-  return 'encoding'
+    _, kind, name, *_ = line.split(' ')
+    {'begin': open_.add, 'end': open_.discard}[kind](name)
+  return next(name for name in ('sealing', 'results', 'saving', 'encoding', 'step') if name in open_)
 
 
 def writes(command: Command, base: pathlib.Path) -> collections.Counter:
@@ -295,25 +303,38 @@ def _note_phases(descriptor: int):
   def note(text):
     os.write(descriptor, f'{time.monotonic()} {text}\n'.encode())
 
-  def phase(module, function, name, ends=None):
+  def noted(module, function, before, after):
     inner = getattr(module, function)
 
-    def noted(*args, **kwargs):
-      if ends:
-        note(f'end {ends}')
-      note(f'begin {name}')
-      try:
-        return inner(*args, **kwargs)
-      finally:
-        if name != 'saving':  # which goes on in the background until it is sealed
-          note(f'end {name}')
+    def wrapped(*args, **kwargs):
+      for text in before(*args):
+        note(text)
+      made = inner(*args, **kwargs)
+      for text in after(*args):
+        note(text)
+      return made
 
-    setattr(module, function, noted)
+    setattr(module, function, wrapped)
 
-  phase(train, '_train_rounds', 'training')
-  phase(checkpoint.Checkpoints, 'save', 'saving')
-  phase(checkpoint, '_seal', 'sealing', ends='saving')
-  phase(results, 'write', 'writing results')
+  steps = []  # that are done
+
+  def begin(progress, *_):
+    steps.append(int(progress.state.step))
+    return [f'begin step {steps[-1]}']
+
+  def step(*_):
+    steps.append(steps[-1] + 1)
+    return [f'begin step {steps[-1]}']
+
+  def sealed(folder):  # it was saved in the background until now
+    return [f'end saving {folder.name}', f'begin sealing {folder.name}']
+
+  noted(train, '_train_rounds', begin, lambda *_: ['end step', 'begin encoding'])
+  noted(checkpoint.Checkpoints, 'poll', step, lambda *_: [])
+  noted(checkpoint.Checkpoints, 'save', lambda _, state, meta: [f'begin saving {int(state.step)}'],
+        lambda *_: [])
+  noted(checkpoint, '_seal', sealed, lambda folder: [f'end sealing {folder.name}'])
+  noted(results, 'write', lambda *_: ['end encoding', 'begin results'], lambda *_: ['end results'])
 
 
 def main(parts: list[str]) -> int:
