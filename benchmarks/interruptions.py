@@ -184,7 +184,8 @@ def _phase(log: str) -> str:
   for line in log.splitlines():
     _, kind, name, *_ = line.split(' ')
     {'begin': open_.add, 'end': open_.discard}[kind](name)
-  return next(name for name in ('sealing', 'results', 'saving', 'encoding', 'step') if name in open_)
+  order = 'sealing', 'results', 'saving', 'encoding', 'step'  # saving goes on during steps
+  return next(name for name in order if name in open_)
 
 
 def writes(command: Command, base: pathlib.Path) -> collections.Counter:
