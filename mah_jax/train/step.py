@@ -18,6 +18,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 from flax.training import train_state
+from jax import flatten_util
 from jax.experimental import multihost_utils
 
 from mah_jax import errors
@@ -247,7 +248,8 @@ def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array,
 
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
-                    precision: precision_lib.Precision = precision_lib.FLOAT32) -> Callable:
+                    precision: precision_lib.Precision = precision_lib.FLOAT32,
+                    average_statistics: bool = False) -> Callable:
   """Compiles the training step.
 
   Args:
@@ -255,6 +257,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
     precision: of backbones; heads and loss are float32.
+    average_statistics: whether the running statistics of a network differ from device to device
+      and are to be averaged, since no layer of it synchronises them.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -272,15 +276,15 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     # A place in the whole batch decides how its image is augmented, whatever the number of devices.
     place = jax.lax.axis_index(AXIS) * len(images) + jnp.arange(len(images))
     x = prepare(images, jax.vmap(jax.random.fold_in, (None, 0))(key, place))
-    count = jax.lax.psum(batch.valid.sum(), AXIS)
+    # Every device sees and files every device's outputs, so that the state stays replicated.
+    position, valid = _gather_rows(batch)
+    count = valid.sum()
 
     def mean_loss(params):
       outputs, changed = _apply(
           state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
           train=True, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
-      # Every device sees and files every device's outputs, so that the state stays replicated.
-      whole, position, valid = jax.lax.all_gather(
-          (outputs, batch.position, batch.valid), AXIS, tiled=True)
+      whole = _gather_heads(outputs)
       slot = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
       memory = tuple(h.at[slot].set(jax.lax.stop_gradient(u), mode='drop')
                      for h, u in zip(state.memory, whole))
@@ -291,10 +295,40 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
       return mean['loss'], (mean, memory, changed.get('batch_stats', {}))
 
     grads, (metrics, memory, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
-    grads, metrics = jax.lax.psum((grads, metrics), AXIS)
+    if average_statistics:
+      shares = jax.tree.map(lambda x: x / len(devices.devices), batch_stats)
+      grads, metrics, batch_stats = _total((grads, metrics, shares))
+    else:
+      grads, metrics = _total((grads, metrics))
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, memory=memory), metrics
 
   return devices.pmap(steps, (None, None, 0, 0), (None, None), donate=(0,))
+
+
+# Devices, and hosts even more, pay for each exchange: all that goes together is made one array.
+# One device exchanges nothing, and joining arrays would only take time.
+def _total(tree: Any) -> Any:
+  """The sums of arrays over all devices."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.psum(tree, AXIS)
+  flat, unravel = flatten_util.ravel_pytree(tree)
+  return unravel(jax.lax.psum(flat, AXIS))
+
+
+def _gather_rows(batch) -> tuple[jax.Array, jax.Array]:
+  """Positions and `valid` of the whole batch, [B] each."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.all_gather((batch.position, batch.valid), AXIS, tiled=True)
+  both = jax.lax.all_gather(2 * batch.position + (batch.valid > 0), AXIS, tiled=True)
+  return both // 2, (both % 2).astype(batch.valid.dtype)
+
+
+def _gather_heads(outputs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+  """Outputs ([b, c], ...) of all devices, ([B, c], ...)."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.all_gather(outputs, AXIS, tiled=True)
+  whole = jax.lax.all_gather(jnp.concatenate(outputs, axis=1), AXIS, tiled=True)
+  return tuple(jnp.split(whole, np.cumsum([u.shape[1] for u in outputs])[:-1], axis=1))
 
 
 def make_forward(network: nn.Module, prepare: Callable,
