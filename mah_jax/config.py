@@ -192,7 +192,7 @@ class Config:
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
       group=RUN)
   num_devices: int = option(
-      0, 'Devices to use, of all processes together; 0 takes all.', least=0, may_change=ALWAYS,
+      0, 'Devices to use, of each process; 0 takes all.', least=0, may_change=ALWAYS,
       group=MACHINES)
   distributed: bool = option(
       False, 'Share the work with the other processes of a job that Slurm, Open MPI 4 or '

@@ -70,10 +70,10 @@ def run(launch: Launch, work: Callable[[], None]) -> int:
   except SystemExit as stopped:
     code = stopped.code
   except BaseException:  # a defect of ours, or what another process's death does to this one
-    _team.failed = True
-    time.sleep(GRACE + 4 * TICK)  # in which the team may find out who died, and end
-    traceback.print_exc()
     code, sentence = 1, f'Process {_team.number} ended by the error that its log shows.'
+    _team.failed = True
+    if not _team.ending.wait(GRACE + 4 * TICK):  # nobody was found to be dead
+      traceback.print_exc()
   _team.end(code, sentence)
 
 
@@ -122,15 +122,17 @@ class _Team:
   number: of this process, from 0.
   count: of all processes.
   failed: whether this one was struck by an error, which another's death may have caused.
+  ending: set when the end of all processes was announced.
   """
 
   def __init__(self, launch: Launch):
     state = distributed.global_state
     self.number, self.count, self._client = state.process_id, state.num_processes, state.client
-    self.failed = False
+    self.failed, self.ending = False, threading.Event()
     self._timeout = launch.process_timeout
     self._calls = 0  # of once and gather, which all processes make in the same order
     self._heard = {}  # process -> its last sign of life, and when it came
+    self._living = set(range(1, self.count))  # whom the first process waits for at the end
     threading.Thread(target=self._watch, daemon=True).start()
 
   def once(self, function: Callable[[], Any]) -> Any:
@@ -172,6 +174,7 @@ class _Team:
       except Exception:  # JAX raises several kinds: the first process has the store
         _last_words(GONE.format(0, self.count))
       if END in said:
+        self.ending.set()
         self._leave(*json.loads(said[END]))
       if STOP in said:
         console.ask(int(said[STOP]))
@@ -186,6 +189,7 @@ class _Team:
       if self._heard.setdefault(number, (beat, now))[0] != beat:
         self._heard[number] = beat, now
       if now - self._heard[number][1] > (GRACE if self.failed else self._timeout):
+        self._living.discard(number)
         self._announce(1, GONE.format(number, self.count))
 
   def _leave(self, code: int, sentence: str):
@@ -197,7 +201,7 @@ class _Team:
         console.complain(sentence, code)
       until = time.monotonic() + GRACE
       while time.monotonic() < until and len(
-          self._client.key_value_dir_get(LEFT.rstrip('/'))) < self.count - 1:
+          self._client.key_value_dir_get(LEFT.rstrip('/'))) < len(self._living):
         time.sleep(TICK)
     _exit(code)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -50,9 +51,10 @@ class TrainState(train_state.TrainState):
 
 
 def pick_devices(num_devices: int) -> list[jax.Device]:
-  """So many devices, as many of each process, in the order of the processes; 0 means all."""
+  """The first `num_devices` devices of each process, in the order of processes; 0 means all."""
   try:
-    available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    available = jax.local_devices()
+    everywhere = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
   except (RuntimeError, AssertionError) as error:
     raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
                             'the variable JAX_PLATFORMS.') from error
@@ -61,15 +63,13 @@ def pick_devices(num_devices: int) -> list[jax.Device]:
         f'--num_devices={num_devices}, but this machine has {len(available)} '
         f'({available[0].platform}). '
         'On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=N makes N virtual ones.')
-  by_process = collections.defaultdict(list)
-  for device in available:
-    by_process[device.process_index].append(device)
-  each, rest = divmod(num_devices or len(available), len(by_process))
-  if rest or any(len(devices) < each for devices in by_process.values()):
-    raise errors.UsageError(
-        f'{num_devices or len(available)} devices cannot be taken evenly from processes that have '
-        f'{", ".join(str(len(devices)) for devices in by_process.values())}: give --num_devices.')
-  return [device for devices in by_process.values() for device in devices[:each]]
+  of_process = [list(devices) for _, devices in itertools.groupby(
+      everywhere, lambda device: device.process_index)]
+  counts = {len(devices[:num_devices or None]) for devices in of_process}
+  if len(counts) > 1:
+    raise errors.UsageError(f'The processes have from {min(counts)} to {max(counts)} devices: '
+                            f'give --num_devices={min(counts)}, which all of them have.')
+  return [device for devices in of_process for device in devices[:num_devices or None]]
 
 
 def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
