@@ -312,6 +312,23 @@ def test_a_launch_is_read_whatever_else_is_wrong():
   assert flags.launch(['--distributed']).several and not flags.launch([]).several
 
 
+def test_processes_that_do_not_meet_end_with_a_sentence(tmp_path):
+  """JAX would abort them with a dump."""
+  with socket.create_server(('127.0.0.1', 0)) as taken:
+    port = taken.getsockname()[1]
+    for number, code, words in ((1, 1, 'do not find each other within 1 s'),
+                                (0, 2, 'choose another port')):
+      done = subprocess.run(
+          [sys.executable, '-c', 'import sys; from mah_jax import main; '
+           'from mah_jax.train import processes; processes.MEETING = 1; '
+           'sys.exit(main.main(sys.argv[1:]))', *RUN, f'--workdir={tmp_path / "run"}',
+           f'--coordinator=127.0.0.1:{port}', '--num_processes=2', f'--process_id={number}'],
+          cwd=ROOT, capture_output=True, text=True)
+      assert done.returncode == code and done.stderr.count('\n') == 1, done.stderr
+      assert words in done.stderr
+  assert not (tmp_path / 'run').exists()
+
+
 def test_a_process_that_no_job_started_is_refused():
   done = subprocess.run([sys.executable, '-m', 'mah_jax.main', '--distributed', *RUN], cwd=ROOT,
                         capture_output=True, text=True)

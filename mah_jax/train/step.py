@@ -110,8 +110,19 @@ class Devices:
     if len(self.own) < len(devices):
       self._maximum = self.pmap(lambda x: jax.lax.pmax(x, AXIS), 0, None)
       self._gather = self.pmap(lambda x: jax.lax.all_gather(x, AXIS, tiled=True), 0, None)
-      processes.gather(None)  # the first exchange of arrays waits for half a minute only
+      self._connect()
+
+  def _connect(self):
+    """Exchanges a first array; it waits for half a minute only, so the processes meet first."""
+    processes.gather(None)
+    try:
       self.largest(0)
+      self.largest(0)
+    except jax.errors.JaxRuntimeError as error:
+      raise errors.InputError(
+          f'The devices of the processes cannot exchange arrays ({str(error).splitlines()[0]}): '
+          'on CPUs the name of each machine must lead the others to it, in DNS or /etc/hosts; on '
+          'GPUs NCCL_SOCKET_IFNAME names the network to use.') from error
 
   def replicate(self, tree: Any) -> Any:
     """A copy of each array on every device; shapes stay as they are."""
