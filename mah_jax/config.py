@@ -101,6 +101,11 @@ class Config:
       'too; tf32: products in TF32 where a card has it; bf16, for GPUs. Parameters, statistics, '
       'heads and losses are float32 in any case.', choices=tuple(precision.PRECISIONS),
       group=NETWORK)
+  batch_norm: str = option(
+      'global', 'Statistics that batch normalisation takes in training: of the whole batch, which '
+      'costs two exchanges between the devices for each such layer; or of each device\'s part of '
+      'it, which costs none, for parts of 16 images or more.', choices=('global', 'device'),
+      group=NETWORK, networks_only=True)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
@@ -187,7 +192,7 @@ class Config:
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
       group=RUN)
   num_devices: int = option(
-      0, 'Devices to use, of all processes together; 0 takes all.', least=0, may_change=ALWAYS,
+      0, 'Devices to use, of each process; 0 takes all.', least=0, may_change=ALWAYS,
       group=MACHINES)
   distributed: bool = option(
       False, 'Share the work with the other processes of a job that Slurm, Open MPI 4 or '
@@ -324,6 +329,9 @@ class Config:
                           f'--lr_schedule={self.lr_schedule} has no steps',
         'hidden': '' if self.input == 'features' else f'--input={self.input} has no such layers',
         'augment': '' if self.input == 'images' else f'--input={self.input} trains on features',
+        'batch_norm': f'--input={self.input} has no such layers' if self.input != 'images' else
+                      f'--backbone={self.backbone} has no such layers' if self.backbone and
+                      not models.BACKBONES[self.backbone].has_batch_norm else '',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}

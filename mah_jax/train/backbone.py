@@ -23,7 +23,8 @@ from mah_jax.weights import pretrained
 def make(config: config_lib.Config, platform: str) -> nn.Module:
   """The module, for devices of a platform."""
   return models.make_backbone(config.backbone, feature=config.feature, width=config.width,
-                              axis_name=step_lib.AXIS, platform=platform)
+                              axis_name=step_lib.AXIS, platform=platform,
+                              synchronise=config.batch_norm == 'global')
 
 
 def resolve(config: config_lib.Config, saved: Mapping[str, Any] | None) -> config_lib.Config:

@@ -32,6 +32,7 @@ from mah_jax import errors
 from mah_jax import storage
 
 TICK = 0.25    # seconds between two looks at what the other processes say
+MEETING = 300  # seconds that processes wait for each other at the start
 GRACE = 5      # seconds of silence that make a process dead once a collective has failed
 FOREVER = 2**31 - 1  # milliseconds
 ROOT = 'mah_jax/'
@@ -70,10 +71,10 @@ def run(launch: Launch, work: Callable[[], None]) -> int:
   except SystemExit as stopped:
     code = stopped.code
   except BaseException:  # a defect of ours, or what another process's death does to this one
-    _team.failed = True
-    time.sleep(GRACE + 4 * TICK)  # in which the team may find out who died, and end
-    traceback.print_exc()
     code, sentence = 1, f'Process {_team.number} ended by the error that its log shows.'
+    _team.failed = True
+    if not _team.ending.wait(GRACE + 4 * TICK):  # nobody was found to be dead
+      traceback.print_exc()
   _team.end(code, sentence)
 
 
@@ -122,16 +123,20 @@ class _Team:
   number: of this process, from 0.
   count: of all processes.
   failed: whether this one was struck by an error, which another's death may have caused.
+  ending: set when the end of all processes was announced.
   """
 
   def __init__(self, launch: Launch):
     state = distributed.global_state
     self.number, self.count, self._client = state.process_id, state.num_processes, state.client
-    self.failed = False
+    self.failed, self.ending = False, threading.Event()
     self._timeout = launch.process_timeout
     self._calls = 0  # of once and gather, which all processes make in the same order
     self._heard = {}  # process -> its last sign of life, and when it came
-    threading.Thread(target=self._watch, daemon=True).start()
+    self._living = set(range(1, self.count))  # whom the first process waits for at the end
+    self._answered = time.monotonic()  # when the store last did
+    for work in (self._watch, self._listen_for_first):
+      threading.Thread(target=work, daemon=True).start()
 
   def once(self, function: Callable[[], Any]) -> Any:
     """See `once` above."""
@@ -169,15 +174,23 @@ class _Team:
         if console.asked() is not None:
           self._client.key_value_set(STOP, str(console.asked()), allow_overwrite=True)
         said = dict(self._client.key_value_dir_get(ROOT.rstrip('/')))
+        self._answered = time.monotonic()
       except Exception:  # JAX raises several kinds: the first process has the store
         _last_words(GONE.format(0, self.count))
       if END in said:
+        self.ending.set()
         self._leave(*json.loads(said[END]))
       if STOP in said:
         console.ask(int(said[STOP]))
       if self.number == 0:
         self._look_for_dead(said)
       time.sleep(TICK)
+
+  def _listen_for_first(self):
+    """Ends this process when the store, which the first one has, answers no more."""
+    while time.monotonic() - self._answered < self._timeout:
+      time.sleep(TICK)
+    _last_words(GONE.format(0, self.count))
 
   def _look_for_dead(self, said: Mapping[str, str]):
     now = time.monotonic()
@@ -186,6 +199,7 @@ class _Team:
       if self._heard.setdefault(number, (beat, now))[0] != beat:
         self._heard[number] = beat, now
       if now - self._heard[number][1] > (GRACE if self.failed else self._timeout):
+        self._living.discard(number)
         self._announce(1, GONE.format(number, self.count))
 
   def _leave(self, code: int, sentence: str):
@@ -197,7 +211,7 @@ class _Team:
         console.complain(sentence, code)
       until = time.monotonic() + GRACE
       while time.monotonic() < until and len(
-          self._client.key_value_dir_get(LEFT.rstrip('/'))) < self.count - 1:
+          self._client.key_value_dir_get(LEFT.rstrip('/'))) < len(self._living):
         time.sleep(TICK)
     _exit(code)
 
@@ -208,59 +222,90 @@ _team: _Team | None = None  # None: this process is alone
 def _join(launch: Launch):
   """Meets the other processes; refuses what cannot work."""
   global _team
-  # The meeting may take minutes and asks nobody: until its end a signal ends the program at once.
-  before = {number: signal.signal(number, signal.SIG_DFL) for number in console.SIGNALS}
-  jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM from us
+  lost = ('The processes do not find each other{}: check that all of them were started, that the '
+          'host of process 0 can be reached by the others, and that its port is free.')
   by_hand = {} if launch.distributed else {
       'coordinator_address': launch.coordinator, 'num_processes': launch.num_processes,
       'process_id': launch.process_id, 'cluster_detection_method': 'deactivate'}
+  if launch.coordinator and launch.process_id == 0:  # JAX would wait for the others all the same
+    try:
+      socket.create_server(('', int(launch.coordinator.rsplit(':', 1)[1]))).close()
+    except OSError as error:
+      raise errors.UsageError(f'--coordinator={launch.coordinator} cannot be listened at '
+                              f'({error.strerror}): choose another port.') from error
+  # The meeting asks nobody: until its end a signal ends the program at once.
+  before = {number: signal.signal(number, signal.SIG_DFL) for number in console.SIGNALS}
+  jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM from us
+  _aborting.sentence = lambda: lost.format(f' within {MEETING} s')
+  _aborting.begin()
   try:
-    jax.distributed.initialize(**by_hand, heartbeat_timeout_seconds=2 * launch.process_timeout)
+    jax.distributed.initialize(
+        **by_hand, initialization_timeout=MEETING,
+        heartbeat_timeout_seconds=2 * launch.process_timeout)
   except ValueError as error:
     raise errors.UsageError(
         '--distributed finds no job of Slurm, Open MPI 4 or Kubernetes that this process is part '
         'of: start it by one, or give --coordinator, --num_processes and --process_id.') from error
   except RuntimeError as error:
-    raise errors.InputError(
-        f'The processes do not find each other ({str(error).splitlines()[0]}): check that all '
-        f'were started, that the host of process 0 can be reached, and that its port is '
-        'free.') from error
+    raise errors.InputError(lost.format(f' ({str(error).splitlines()[0]})')) from error
   finally:
     for number, handler in before.items():
       signal.signal(number, handler)
+    _aborting.end()
   if distributed.global_state.process_id:
     console.follow()
     storage.follow()
-    _guard(distributed.global_state.coordinator_address)
+    _aborting.sentence = _first_is_gone
+    _aborting.begin()
   _team = _Team(launch)
 
 
-def _guard(coordinator: str):
-  """Gives this process its last words: JAX aborts it, with a dump, when the first one is gone.
+def _first_is_gone() -> str | None:
+  """The sentence on the death of the first process, or None if it lives."""
+  host, port = distributed.global_state.coordinator_address.rsplit(':', 1)
+  try:
+    socket.create_connection((host.strip('[]'), int(port)), timeout=GRACE).close()
+  except OSError:
+    return GONE.format(0, distributed.global_state.num_processes)
+  return None
 
-  What XLA writes is kept, and shown if it aborts for any other reason.
+
+class _Aborting:
+  """Replaces the dump with which JAX aborts a process that has lost the others by a sentence.
+
+  What XLA writes meanwhile is kept, and shown if the sentence is None: it has other reasons.
+
+  sentence: called for it when the abort comes.
   """
-  native = tempfile.TemporaryFile()  # noqa: SIM115, it stays open
-  sys.stderr.flush()
-  sys.stderr = os.fdopen(os.dup(2), 'w', buffering=1)
-  os.dup2(native.fileno(), 2)
-  host, port = coordinator.rsplit(':', 1)
 
-  @ctypes.CFUNCTYPE(None, ctypes.c_int)
-  def on_abort(number):
-    try:
-      socket.create_connection((host.strip('[]'), int(port)), timeout=GRACE).close()
-    except OSError:
-      _last_words(GONE.format(0, distributed.global_state.num_processes))
-    native.seek(0)
-    sys.stderr.write(native.read().decode(errors='replace'))
-    _last_words(f'Process {distributed.global_state.process_id} was ended by XLA.')
+  def __init__(self):
+    self.sentence: Callable[[], str | None] = lambda: None
+    self._handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(self._on_abort)
 
-  _kept.append(on_abort)
-  ctypes.CDLL(None).signal(signal.SIGABRT, on_abort)
+  def begin(self):
+    """Receives aborts from now on."""
+    self._native = tempfile.TemporaryFile()  # noqa: SIM115, it stays open
+    self._stderr = sys.stderr
+    sys.stderr.flush()
+    sys.stderr = os.fdopen(os.dup(2), 'w', buffering=1)
+    os.dup2(self._native.fileno(), 2)
+    ctypes.CDLL(None).signal(signal.SIGABRT, self._handler)
+
+  def end(self):
+    """Leaves aborts to the system again."""
+    os.dup2(sys.stderr.fileno(), 2)
+    sys.stderr = self._stderr
+    ctypes.CDLL(None).signal(signal.SIGABRT, None)
+
+  def _on_abort(self, number: int):
+    sentence = self.sentence()
+    if sentence is None:
+      self._native.seek(0)
+      sys.stderr.write(self._native.read().decode(errors='replace'))
+    _last_words(sentence or 'XLA ended this process, for the reason above.')
 
 
-_kept: list[Any] = []  # what C code calls must stay
+_aborting = _Aborting()
 
 
 def _last_words(sentence: str):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 from flax.training import train_state
+from jax import flatten_util
 from jax.experimental import multihost_utils
 
 from mah_jax import errors
@@ -49,9 +51,10 @@ class TrainState(train_state.TrainState):
 
 
 def pick_devices(num_devices: int) -> list[jax.Device]:
-  """So many devices, as many of each process, in the order of the processes; 0 means all."""
+  """The first `num_devices` devices of each process, in the order of processes; 0 means all."""
   try:
-    available = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+    available = jax.local_devices()
+    everywhere = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
   except (RuntimeError, AssertionError) as error:
     raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
                             'the variable JAX_PLATFORMS.') from error
@@ -60,15 +63,13 @@ def pick_devices(num_devices: int) -> list[jax.Device]:
         f'--num_devices={num_devices}, but this machine has {len(available)} '
         f'({available[0].platform}). '
         'On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=N makes N virtual ones.')
-  by_process = collections.defaultdict(list)
-  for device in available:
-    by_process[device.process_index].append(device)
-  each, rest = divmod(num_devices or len(available), len(by_process))
-  if rest or any(len(devices) < each for devices in by_process.values()):
-    raise errors.UsageError(
-        f'{num_devices or len(available)} devices cannot be taken evenly from processes that have '
-        f'{", ".join(str(len(devices)) for devices in by_process.values())}: give --num_devices.')
-  return [device for devices in by_process.values() for device in devices[:each]]
+  of_process = [list(devices) for _, devices in itertools.groupby(
+      everywhere, lambda device: device.process_index)]
+  counts = {len(devices[:num_devices or None]) for devices in of_process}
+  if len(counts) > 1:
+    raise errors.UsageError(f'The processes have from {min(counts)} to {max(counts)} devices: '
+                            f'give --num_devices={min(counts)}, which all of them have.')
+  return [device for devices in of_process for device in devices[:num_devices or None]]
 
 
 def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
@@ -109,8 +110,19 @@ class Devices:
     if len(self.own) < len(devices):
       self._maximum = self.pmap(lambda x: jax.lax.pmax(x, AXIS), 0, None)
       self._gather = self.pmap(lambda x: jax.lax.all_gather(x, AXIS, tiled=True), 0, None)
-      processes.gather(None)  # the first exchange of arrays waits for half a minute only
+      self._connect()
+
+  def _connect(self):
+    """Exchanges a first array; it waits for half a minute only, so the processes meet first."""
+    processes.gather(None)
+    try:
       self.largest(0)
+      self.largest(0)
+    except jax.errors.JaxRuntimeError as error:
+      raise errors.InputError(
+          f'The devices of the processes cannot exchange arrays ({str(error).splitlines()[0]}): '
+          'on CPUs the name of each machine must lead the others to it, in DNS or /etc/hosts; on '
+          'GPUs NCCL_SOCKET_IFNAME names the network to use.') from error
 
   def replicate(self, tree: Any) -> Any:
     """A copy of each array on every device; shapes stay as they are."""
@@ -247,7 +259,8 @@ def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array,
 
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
-                    precision: precision_lib.Precision = precision_lib.FLOAT32) -> Callable:
+                    precision: precision_lib.Precision = precision_lib.FLOAT32,
+                    average_statistics: bool = False) -> Callable:
   """Compiles the training step.
 
   Args:
@@ -255,6 +268,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
     precision: of backbones; heads and loss are float32.
+    average_statistics: whether the running statistics of a network differ from device to device
+      and are to be averaged, since no layer of it synchronises them.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -272,15 +287,15 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     # A place in the whole batch decides how its image is augmented, whatever the number of devices.
     place = jax.lax.axis_index(AXIS) * len(images) + jnp.arange(len(images))
     x = prepare(images, jax.vmap(jax.random.fold_in, (None, 0))(key, place))
-    count = jax.lax.psum(batch.valid.sum(), AXIS)
+    # Every device sees and files every device's outputs, so that the state stays replicated.
+    position, valid = _gather_rows(batch)
+    count = valid.sum()
 
     def mean_loss(params):
       outputs, changed = _apply(
           state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
           train=True, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
-      # Every device sees and files every device's outputs, so that the state stays replicated.
-      whole, position, valid = jax.lax.all_gather(
-          (outputs, batch.position, batch.valid), AXIS, tiled=True)
+      whole = _gather_heads(outputs)
       slot = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
       memory = tuple(h.at[slot].set(jax.lax.stop_gradient(u), mode='drop')
                      for h, u in zip(state.memory, whole))
@@ -291,10 +306,40 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
       return mean['loss'], (mean, memory, changed.get('batch_stats', {}))
 
     grads, (metrics, memory, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
-    grads, metrics = jax.lax.psum((grads, metrics), AXIS)
+    if average_statistics:
+      shares = jax.tree.map(lambda x: x / len(devices.devices), batch_stats)
+      grads, metrics, batch_stats = _total((grads, metrics, shares))
+    else:
+      grads, metrics = _total((grads, metrics))
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, memory=memory), metrics
 
   return devices.pmap(steps, (None, None, 0, 0), (None, None), donate=(0,))
+
+
+# Devices, and hosts even more, pay for each exchange: all that goes together is made one array.
+# One device exchanges nothing, and joining arrays would only take time.
+def _total(tree: Any) -> Any:
+  """The sums of arrays over all devices."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.psum(tree, AXIS)
+  flat, unravel = flatten_util.ravel_pytree(tree)
+  return unravel(jax.lax.psum(flat, AXIS))
+
+
+def _gather_rows(batch) -> tuple[jax.Array, jax.Array]:
+  """Positions and `valid` of the whole batch, [B] each."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.all_gather((batch.position, batch.valid), AXIS, tiled=True)
+  both = jax.lax.all_gather(2 * batch.position + (batch.valid > 0), AXIS, tiled=True)
+  return both // 2, (both % 2).astype(batch.valid.dtype)
+
+
+def _gather_heads(outputs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+  """Outputs ([b, c], ...) of all devices, ([B, c], ...)."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.all_gather(outputs, AXIS, tiled=True)
+  whole = jax.lax.all_gather(jnp.concatenate(outputs, axis=1), AXIS, tiled=True)
+  return tuple(jnp.split(whole, np.cumsum([u.shape[1] for u in outputs])[:-1], axis=1))
 
 
 def make_forward(network: nn.Module, prepare: Callable,

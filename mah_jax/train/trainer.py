@@ -62,8 +62,9 @@ class Programs:
         turns=method.turns, steps_per_turn=plan.steps_per_epoch)
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
-    self.train_step = step_lib.make_train_step(devices, self.encoder.prepare, method.loss,
-                                               self.encoder.precision)
+    self.train_step = step_lib.make_train_step(
+        devices, self.encoder.prepare, method.loss, self.encoder.precision,
+        average_statistics=config.batch_norm == 'device')
 
 
 class Trainer:
