@@ -224,6 +224,9 @@ def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: da
 def _check_hashes(folder: folder_lib.RunFolder, results: dict[str, Any]):
   """Refuses codes that are not those of results.json, which earlier versions gave no hashes."""
   expected = results.get(HASHES, {})
+  if not isinstance(expected, dict):
+    raise errors.InputError(f'{folder.results} is damaged: copy it again, or give the command of '
+                            'its run again.')
   for name, actual in _hashes(folder).items():
     if expected.get(name, actual) != actual:
       raise errors.InputError(f'{folder.results} and {name} beside it are not of the same '
