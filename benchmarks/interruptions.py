@@ -146,7 +146,7 @@ def signals(command: Command, base: pathlib.Path) -> collections.Counter:
 
 
 def kills(command: Command, base: pathlib.Path) -> collections.Counter:
-  """Kills the training at moments from its first step to its last file; counts what it was at.
+  """Kills the training at moments after its first step, up to its end; counts what it was at.
 
   Each run is killed KILLS / RUNS times before it may end. A moment is the last thing that an
   undisturbed run had begun then, and the seconds since: a busy machine does not move it.
@@ -158,7 +158,8 @@ def kills(command: Command, base: pathlib.Path) -> collections.Counter:
   command.start(own, ('log', log)).communicate()
   times = [(float(line.split(' ', 1)[0]), line.split(' ', 1)[1])
            for line in log.read_text().splitlines()]
-  began, ended = times[0][0], times[-1][0]
+  began = min(time_ for time_, event in times if event == 'begin step 1')
+  ended = times[-1][0]
   moments = [began + (k + 0.5) / KILLS * (ended - began) for k in range(KILLS)]
   phases = collections.Counter()
   for run in range(RUNS):
