@@ -144,10 +144,10 @@ def _assert_old_or_new(name, found, before, after):
 
 
 def _telling(name, moments):
-  """All moments, or of a command that takes long every fifth at which no name is final yet."""
+  """All moments, or of a command that takes long every eighth before a name changes."""
   inside = [(change, copy) for change, copy in moments if not change.startswith('os.rename')
             and ('/.' in change or 'tmp/' in change)]
-  skipped = set(inside) - set(inside[::5]) if name in BEGINNING else set()
+  skipped = set(inside) - set(inside[::8]) if name in BEGINNING else set()
   return [moment for moment in moments if moment not in skipped]
 
 
