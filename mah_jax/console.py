@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -107,6 +108,14 @@ def clock(seconds: float) -> str:
   return tqdm.tqdm.format_interval(seconds)
 
 
+@dataclasses.dataclass
+class _Note:
+  """The signal that asks to stop, whether it came to this process, and whether that was said."""
+  asked: int | None = None
+  received: bool = False
+  explained: bool = False
+
+
 class StopRequest:
   """Receives SIGTERM and Ctrl-C while it is entered: work stops where it next asks.
 
@@ -114,17 +123,27 @@ class StopRequest:
   compiles: an exception out of a signal handler could be lost in a callback. A second signal ends
   the program on the spot; files are written whole or not at all, so nothing is lost.
 
-  asked: the signal that came, or None.
+  One that is entered inside of another takes its place; they share what came.
   """
 
-  def __init__(self, text: str):
-    """Takes the text that is said when the program stops."""
-    self._text = text
-    self.asked: int | None = None
-    self._received = self._deferred = self._explained = False
+  def __init__(self, text: str, after: Any = None):
+    """Takes the text that is said when the program stops, and what then handles signals.
+
+    That is `after`, as `signal.signal` takes it; None: what handled them before.
+    """
+    self._text, self._after = text, after
+    self._deferred = False
     self._before: dict[int, Any] = {}
+    self._note = _Note()
+
+  @property
+  def asked(self) -> int | None:
+    """The signal that came, or None."""
+    return self._note.asked
 
   def __enter__(self) -> StopRequest:
+    if _active:
+      self._note = _active[-1]._note
     receive, send = socket.socketpair()
     for end in (receive, send):
       end.setblocking(end is receive)
@@ -139,29 +158,30 @@ class StopRequest:
   def __exit__(self, kind, *unused):
     _active.remove(self)
     for number, handler in self._before.items():
-      signal.signal(number, handler)
+      signal.signal(number, handler if self._after is None else self._after)
     signal.set_wakeup_fd(self._wakeup)
     receive, send = self._ends
     send.close()  # which ends the thread
     self._thread.join()
     receive.close()
-    if kind is SystemExit and not self._explained:
+    if kind is SystemExit and not self._note.explained:
       say(self._text)
+      self._note.explained = True
 
   def _listen(self, receive: socket.socket):
     """Notes the signals, whose numbers arrive as bytes."""
     while received := receive.recv(1):
       if received[0] not in SIGNALS:
         continue
-      if self._received:
+      if self._note.received:
         os._exit(_exit_code(received[0]))
-      self._received = True
+      self._note.received = True
       self.ask(received[0])
 
   def ask(self, number: int):
     """Notes the first signal, and says so at once."""
-    if self.asked is None:
-      self.asked = number
+    if self._note.asked is None:
+      self._note.asked = number
       with contextlib.suppress(OSError):  # nobody may be listening
         os.write(2, b'\nStopping as soon as the work allows it; a second signal ends it at once.\n')
 
@@ -183,7 +203,7 @@ class StopRequest:
     """Says why and ends the program, with code 0 for SIGTERM and 130 for Ctrl-C."""
     if text:
       say(text)
-      self._explained = True
+      self._note.explained = True
     raise SystemExit(_exit_code(self.asked))
 
 

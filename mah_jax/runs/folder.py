@@ -14,6 +14,9 @@ from mah_jax import storage
 from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
+CODES = 'codes of a run'  # what codes/ holds
+# The names in a folder codes/ that earlier versions wrote, without a manifest.
+EARLIER = r'(queries|database|bit_weights)_\d+\.npy|(query|database)_labels\.npy|names\.json'
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -31,8 +34,9 @@ class RunFolder:
 
   @property
   def has_codes_only(self) -> bool:
-    """Whether codes.npz was kept of a run, but no checkpoint."""
-    return self.archive.exists() and not any(self.checkpoints.glob('*'))
+    """Whether the codes and scores of a run were kept, but no checkpoint."""
+    return (self.archive.exists() and self.results.exists()
+            and not any(self.checkpoints.glob('*')))
 
   def flags(self) -> dict[str, Any] | None:
     """The flags of the run, or None where no run was begun."""
@@ -49,7 +53,8 @@ class RunFolder:
   def _claim(self, config: config_lib.Config):
     self.check_own()
     saved = self.flags()
-    if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()):
+    if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()
+                              or self.archive.exists()):
       config_lib.check_same(config, saved)
     if self.has_codes_only and config.spec.trains_network:
       raise errors.InputError(f'{self.path} holds the codes of a run, but no checkpoint to resume: '
@@ -59,6 +64,11 @@ class RunFolder:
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
+    self.check_codes()
+
+  def check_codes(self):
+    """Refuses a folder codes/ that must not be replaced, as somebody put something there."""
+    storage.check_replaceable(self.codes, CODES, EARLIER)
 
   def check_own(self):
     """Refuses a folder that holds something else than a run."""
@@ -86,6 +96,8 @@ class RunFolder:
     if self.flags() is None:
       raise errors.InputError(f'{self.path} is not a run folder: it has no config.json.')
     with self._locked(shared):
+      if not shared:
+        self.check_codes()
       yield
 
   def _locked(self, shared: bool):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import os
 import pathlib
 import shutil
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,6 +20,7 @@ from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
+ROOM = 2**20  # bytes on the disk for what a checkpoint has beside its arrays
 SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'memory', 'key')
 
 
@@ -44,6 +49,7 @@ class Checkpoints:
   def save(self, state: step_lib.TrainState, meta: dict[str, Any]):
     """Starts saving the state with JSON `meta`; returns as soon as the state may change."""
     self.wait()
+    self._check_room(_tree(state))
     step = int(state.step)
     for old in self._manager.all_steps():
       if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
@@ -57,6 +63,23 @@ class Checkpoints:
     for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
       shutil.rmtree(unfinished, ignore_errors=True)
 
+  def _check_room(self, tree: dict[str, Any]):
+    """Refuses to begin what does not fit on the disk, as its end would be untidy."""
+    size = sum(x.nbytes for x in jax.tree.leaves(tree)) + ROOM
+    if shutil.disk_usage(self._folder).free < size:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+
+  @contextlib.contextmanager
+  def _writing(self) -> Iterator[None]:
+    """Turns an error of the disk into an OSError; TensorStore has it in the text of another."""
+    try:
+      yield
+    except ValueError as error:
+      for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        if os.strerror(number) in str(error):
+          raise OSError(number, os.strerror(number), str(self._folder)) from error
+      raise
+
   def poll(self):
     """Seals the checkpoint that was being saved if that is done; returns at once."""
     if self._unsealed is not None and not self._manager.is_saving_in_progress():
@@ -64,10 +87,11 @@ class Checkpoints:
 
   def wait(self):
     """Waits for the checkpoint that is being saved, and seals it."""
-    self._manager.wait_until_finished()
-    if self._unsealed is not None:
-      _seal(self._folder / str(self._unsealed))
-      self._unsealed = None
+    step, self._unsealed = self._unsealed, None  # one that fails is never sealed
+    with self._writing():
+      self._manager.wait_until_finished()
+    if step is not None:
+      _seal(self._folder / str(step))
 
   def close(self):
     """Waits and lets go of the folder."""
