@@ -408,7 +408,14 @@ def saved_flags(folder: pathlib.Path) -> dict[str, Any] | None:
   if not path.exists():
     return None
   try:
-    return dict(storage.read_json(path)['flags'])
+    saved, fields = dict(storage.read_json(path)['flags']), all_fields()
+    wrong = [name for name in saved if name in fields
+             and not options_lib.fits(fields[name], saved[name])]
   except (ValueError, KeyError, TypeError):
-    raise errors.InputError(f'{path} is damaged: remove it and give the training command '
-                            'again, which goes on with the run.') from None
+    wrong = ['flags']
+  if wrong:
+    remedy = ('remove it and give the training command again, which goes on with the run'
+              if any((folder / 'checkpoints').glob('*')) else
+              'copy it again, or remove the folder and give the training command again')
+    raise errors.InputError(f'{path} is damaged (its {wrong[0]}): {remedy}.')
+  return saved

@@ -32,16 +32,16 @@ HELP = {'--help', '-h', '-help', '--helpfull'}
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
-  if HELP & set(arguments):
-    print(flags.help_text())
-    return 0
   return console.exit_code(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]):
+  if HELP & set(arguments):
+    print(flags.help_text())
+    return
   config = flags.from_arguments(arguments)
   compiling.prepare()
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns about harmless things
+  logging.getLogger('absl').setLevel(logging.CRITICAL)  # Orbax raises what it logs as an error
   try:
     MODES[config.mode](config)
   except jax.errors.JaxRuntimeError as error:

@@ -70,6 +70,19 @@ def check(settings: Any):
                               'memory for more.')
 
 
+def fits(field: dataclasses.Field, value: Any) -> bool:
+  """Whether a value, such as one from a JSON file, has the type of a field; lists are tuples."""
+  default = field.default
+  if isinstance(default, tuple):
+    return isinstance(value, (tuple, list)) and all(_is_one(x, type(default[0])) for x in value)
+  return _is_one(value, type(default))
+
+
+def _is_one(value: Any, kind: type) -> bool:
+  """Whether a value is of a kind; an integer is a number, a truth value is none."""
+  return type(value) is kind or kind is float and type(value) is int
+
+
 def listed(names: Sequence[str]) -> str:
   """Names in a sentence: 'a', 'a and b', 'a, b and c'."""
   return ' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))

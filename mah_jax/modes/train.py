@@ -90,8 +90,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
   if int(state.step) > plan.num_steps:
     raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
                             f'past {first} rounds already.')
+  folder.keep_rounds(first)  # which may refuse what is there
   folder.write_config(config, trainer.devices)
-  folder.keep_rounds(first)
   with (console.bar(plan.num_steps, 'training', done=int(state.step)) as bar,
         stop.deferred()):
 

@@ -104,23 +104,26 @@ class RunFolder:
     """Drops the lines of metrics.jsonl after round number `rounds`; they come again."""
     if not self._metrics.exists():
       return
-    lines = self._metrics.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith('\n')]  # a kill may have cut off the last one
+    lines = storage.read_file(self._metrics).splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b'\n')]  # a kill may have cut off the last
     try:
-      kept = [line for line in whole if json.loads(line)['round'] <= rounds]
+      kept = [line for line in whole if storage.parse_json(line)['round'] <= rounds]
     except (ValueError, KeyError, TypeError):
-      raise errors.InputError(f'{self._metrics} is damaged: remove it to resume the run.') from None
-    storage.write(self._metrics, ''.join(kept).encode())
+      raise errors.InputError(f'{self._metrics} is damaged: remove it to go on with the '
+                              'run.') from None
+    storage.write(self._metrics, b''.join(kept))
 
   def rounds(self) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl."""
     if not self._metrics.exists():
       return []
     try:
-      return [json.loads(line) for line in self._metrics.read_text().splitlines()]
-    except ValueError:
-      raise errors.InputError(f'{self._metrics} is damaged: give the command of its run '
-                              'again.') from None
+      lines = list(map(storage.parse_json, storage.read_file(self._metrics).splitlines()))
+      if all(type(line['round']) is int and isinstance(line['metrics'], dict) for line in lines):
+        return lines
+    except (ValueError, LookupError, TypeError):
+      pass
+    raise errors.InputError(f'{self._metrics} is damaged: remove it, or copy it again.')
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""

@@ -25,6 +25,9 @@ SIDES = ('queries', 'learned', 'encoded')  # fields of scores.Codes that are cod
 NUMBERS = ('weights', 'outputs')  # fields that are real numbers
 LENGTHS = 'code_lengths'  # in codes.npz: the bits of its codes
 PROGRESS = ('step', 'round', 'code_updates')
+# Types of what results.json holds, as far as a program reads it; earlier versions lack some.
+TYPES = {'protocol': dict, 'seeds': list, 'classes': list, 'metrics': dict, 'timing': dict,
+         'code_lengths': list, 'dataset': str, 'k': int, **dict.fromkeys(PROGRESS, int)}
 
 
 class Outcome(NamedTuple):
@@ -122,9 +125,12 @@ def read(folder: folder_lib.RunFolder) -> dict[str, Any]:
   """The content of results.json."""
   try:
     results = storage.read_json(folder.results)
-    if results['protocol']['id'] and results['seeds']:
+    if (all(isinstance(results.get(name, kind()), kind) for name, kind in TYPES.items())
+        and isinstance(results['protocol']['id'], str) and results['seeds']
+        and all(type(seed) is int for seed in results['seeds'])
+        and all(type(seconds) in (int, float) for seconds in results.get('timing', {}).values())):
       return results
-  except (OSError, ValueError, LookupError, TypeError):
+  except (OSError, ValueError, LookupError, TypeError, AttributeError):
     pass
   raise errors.InputError(f'{folder.results} is missing or damaged: copy it again, or give the '
                           'command of its run again.')

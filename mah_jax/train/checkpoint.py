@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import logging
+import os
 import pathlib
+import re
 import shutil
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -15,6 +22,7 @@ from mah_jax import storage
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
+ROOM, LEAST_ROOM = 1.1, 2**17  # a checkpoint takes so many times its arrays, and so many bytes
 SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'memory', 'key')
 
 
@@ -44,11 +52,13 @@ class Checkpoints:
     """Starts saving the state with JSON `meta`; returns as soon as the state may change."""
     self.wait()
     step = int(state.step)
-    for old in self._manager.all_steps():
-      if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
-        self._manager.delete(old)
-    self._manager.save(step, args=ocp.args.Composite(
-        state=ocp.args.StandardSave(_tree(state)), meta=ocp.args.JsonSave(meta)))
+    with self._explaining():
+      self._check_room(sum(getattr(x, 'nbytes', 0) for x in jax.tree.leaves(_tree(state))))
+      for old in self._manager.all_steps():
+        if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
+          self._manager.delete(old)
+      self._manager.save(step, args=ocp.args.Composite(
+          state=ocp.args.StandardSave(_tree(state)), meta=ocp.args.JsonSave(meta)))
     self._unsealed = step
 
   def poll(self):
@@ -58,15 +68,37 @@ class Checkpoints:
 
   def wait(self):
     """Waits for the checkpoint that is being saved, and seals it."""
-    self._manager.wait_until_finished()
-    if self._unsealed is not None:
-      _seal(self._folder / str(self._unsealed))
-      self._unsealed = None
+    unsealed, self._unsealed = self._unsealed, None
+    with self._explaining():
+      self._manager.wait_until_finished()
+      if unsealed is not None:
+        _seal(self._folder / str(unsealed))
 
   def close(self):
     """Waits and lets go of the folder."""
     self.wait()
     self._manager.close()
+
+  def _check_room(self, size: int):
+    """Raises OSError if the disk has no room for a checkpoint of so many bytes."""
+    if shutil.disk_usage(self._folder).free < ROOM * size + LEAST_ROOM:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
+
+  @contextlib.contextmanager
+  def _explaining(self) -> Iterator[None]:
+    """Makes one sentence of what Orbax raises when it cannot write, on a full disk for example."""
+    try:
+      yield
+    except (OSError, ValueError, AssertionError, jax.errors.JaxRuntimeError) as error:
+      # The other writes of this checkpoint would tell about the same until the program ends.
+      logging.getLogger('asyncio').setLevel(logging.CRITICAL)
+      warnings.filterwarnings('ignore', 'coroutine .* was never awaited')
+      numbers = map(int, re.findall(r"os_error_code='(\d+)'", str(error)))
+      reason = getattr(error, 'strerror', None) or next(map(os.strerror, numbers), None)
+      reason = reason or str(error).split(':')[0][:100]
+      raise errors.InputError(
+          f'A checkpoint cannot be saved in {self._folder} ({reason}): see to the disk and the '
+          'folder; the same command goes on from the last checkpoint there.') from error
 
   def newest(self, required: bool = True) -> tuple[int | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence on each newer one that is not.
@@ -132,8 +164,8 @@ def _damage(folder: pathlib.Path) -> str | None:
   if not seal.exists():
     return 'the run was cut off while it was being saved'
   try:
-    expected = storage.read_json(seal)
-  except ValueError:
+    expected = dict(storage.read_json(seal))
+  except (OSError, ValueError, TypeError):
     return f'its file {SEAL} is damaged'
   actual = _hashes(folder)
   wrong = sorted(name for name in expected.keys() | actual.keys()
