@@ -256,6 +256,9 @@ class Config:
       storage.path(getattr(self, name))  # which refuses what cannot be a path
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
+    if not options_lib.is_text(self.workdir):
+      raise errors.UsageError(f'--workdir={self.workdir} is no text in UTF-8, which Orbax needs to '
+                              'save checkpoints: choose another name.')
     if self.mode in IMAGE_MODES and not self.images:
       raise errors.UsageError(f'--mode={self.mode} needs --images=FOLDER.')
     if self.mode == 'export' and not self.format:
@@ -379,14 +382,16 @@ def relevant(saved: Mapping[str, Any]) -> dict[str, Any]:
 def differences(config: Config, saved: Mapping[str, Any], *, as_trained: bool = False) -> list[str]:
   """Settings in which a saved run differs from this one, each as '--name=now (was then)'.
 
-  With `as_trained` those count too that a mode other than train may change.
+  With `as_trained` those count too that an evaluation may change.
   """
   before = to_json(Config()) | saved  # a flag that is newer than the run has its default
   free = changeable(config, ALWAYS).keys()
   if config.lr_schedule == 'triangle':
     free -= {'num_rounds'}  # which the rate of every step depends on
+  if config.mode != 'train':
+    free |= changeable(config, AFTER_TRAINING).keys()
   if config.mode != 'train' and not as_trained:
-    free |= changeable(config, EVALUATION, AFTER_TRAINING).keys()
+    free |= changeable(config, EVALUATION).keys()
     if config.spec.truncates and before['code_lengths'][-1] == config.code_lengths[-1]:
       free |= {'code_lengths'}
   return [f'--{name}={options_lib.text(value)} (was {options_lib.text(before[name])})'
@@ -399,7 +404,9 @@ def check_same(config: Config, saved: Mapping[str, Any], *, as_trained: bool = F
   different = differences(config, saved, as_trained=as_trained)
   if different:
     raise errors.UsageError(f'{config.workdir} holds a run with other settings: '
-                            f'{"; ".join(different)}. Choose another --workdir.')
+                            f'{"; ".join(different)}. '
+                            f'{"Choose" if config.mode == "train" else "Leave them out, or choose"}'
+                            ' another --workdir.')
 
 
 def saved_flags(folder: pathlib.Path) -> dict[str, Any] | None:

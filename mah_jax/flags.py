@@ -62,7 +62,9 @@ def _check_saved(workdir: str, saved: Sequence[str]):
 
 def _saved(workdir: str, mode: str) -> list[str]:
   """The flags of the run in a folder as arguments of another mode."""
-  saved = config_lib.relevant(results.flags(folder.RunFolder(workdir)) or {})
+  # Queries are encoded as the database was when it was scored.
+  saved = config_lib.relevant(results.flags(
+      folder.RunFolder(workdir), evaluated=mode in config_lib.SEARCH_MODES) or {})
   unknown = saved.keys() - config_lib.all_fields().keys()
   if unknown:
     raise errors.InputError(f'The run in {workdir} has flags that this version does not know: '

@@ -83,6 +83,11 @@ def _is_one(value: Any, kind: type) -> bool:
   return type(value) is kind or kind is float and type(value) is int
 
 
+def is_text(value: str) -> bool:
+  """Whether a text is one, and not bytes that are no text in UTF-8, as a path may be."""
+  return not any('\ud800' <= x <= '\udfff' for x in value)
+
+
 def listed(names: Sequence[str]) -> str:
   """Names in a sentence: 'a', 'a and b', 'a, b and c'."""
   return ' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))

@@ -67,6 +67,7 @@ def install(part: pathlib.Path, target: pathlib.Path):
 
 
 SEAL = 'seal'              # the array of a .npz file that has the hash of the others
+BEGINNING = 1024           # bytes of a file in which its mark is looked for
 MANIFEST = 'written.json'  # in a folder that was written as a whole: the sha256 of its files
 
 
@@ -95,6 +96,29 @@ def check_replaceable(target: pathlib.Path, kind: str):
     if hashlib.sha256(read_file(path)).hexdigest() != written[path.name]:
       raise errors.InputError(f'{path} was changed since it was written: choose another folder, or '
                               'remove it.')
+
+
+def check_file(target: pathlib.Path, mark: bytes):
+  """Refuses a file that a result must not replace: it is there, and is not an earlier result.
+
+  Args:
+    target: the file; its folder may be missing.
+    mark: bytes that stand at the beginning of each such result.
+  """
+  try:
+    beginning = b''
+    if os.path.lexists(target):
+      with open_file(target) as file:
+        beginning = file.read(BEGINNING)
+    above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+      raise OSError(errno.ENOTDIR, f'{above} is no folder')
+  except OSError as error:
+    raise errors.InputError(f'{target} cannot be written ({error.strerror}): choose another '
+                            'name.') from error
+  if beginning and mark not in beginning:
+    raise errors.InputError(f'{target} is there already, and is not of an earlier result: choose '
+                            'another name, or remove it.')
 
 
 def _is_cache(path: pathlib.Path) -> bool:

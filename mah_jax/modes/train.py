@@ -14,6 +14,7 @@ from mah_jax.runs import results
 from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
+from mah_jax.train import dataset
 from mah_jax.train import model as model_lib
 from mah_jax.train import shallow
 from mah_jax.train import sources as sources_lib
@@ -27,6 +28,7 @@ def train(config: config_lib.Config):
           'features that were extracted are kept, fits are not.')
   with console.StopRequest(f'Stopped; {kept}') as stop:
     folder = folder_lib.RunFolder(config.workdir)
+    dataset.check_apart(config, 'workdir', folder.path)
     folder.check_own()
     config = backbone.resolve(config, folder.flags())
     devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)

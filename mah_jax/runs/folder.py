@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,8 @@ from mah_jax import errors
 from mah_jax import storage
 from mah_jax.train import step as step_lib
 
+OWN = ('.', 'checkpoints', 'codes', 'index', 'codes.npz', 'model.npz', 'config.json',
+       'results.json', 'metrics.jsonl', 'skipped.txt')  # its files, and the folder itself
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -64,6 +68,13 @@ class RunFolder:
     if foreign:
       raise errors.InputError(f'{self.path} holds something that is not of a run '
                               f'({", ".join(foreign[:3])}): choose another --workdir.')
+
+  def check_output(self, flag: str, output: pathlib.Path):
+    """Refuses an output in a place where the run keeps its own files."""
+    place = os.path.relpath(os.path.realpath(output), os.path.realpath(self.path)).split(os.sep)[0]
+    if place in OWN:
+      raise errors.UsageError(f'--{flag}={output} is where the run in {self.path} keeps its own '
+                              'files: choose another.')
 
   def _is_run(self) -> bool:
     """Whether a config.json, or what checkpoints say, makes it the folder of a run."""

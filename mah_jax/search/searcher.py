@@ -58,6 +58,7 @@ class Searcher:
     self.folder = folder_lib.RunFolder(config.workdir)
     with self.folder.opened(shared=True):
       self.database = self._open()
+      self._stamp = _stamp(database_lib.path_of(self.folder))
     self._indexes: dict[tuple[str, int], index_lib.Index] = {}
 
   @property
@@ -194,9 +195,14 @@ class Searcher:
           labels: np.ndarray | None = None):
     """Adds images to the database and writes it; see `database.add`."""
     with self.folder.opened():
+      file = database_lib.path_of(self.folder)
+      if _stamp(file) != self._stamp:
+        raise errors.InputError(f'{file} was changed by another command meanwhile: give the same '
+                                'command again.')
       self.database = database_lib.add(self.database, str(folder.resolve()), names, labels, hashed,
                                        self.code_lengths)
-      database_lib.save(self.database, database_lib.path_of(self.folder))
+      database_lib.save(self.database, file)
+      self._stamp = _stamp(file)
     self._indexes.clear()
 
   @functools.cached_property
@@ -261,6 +267,12 @@ class Searcher:
     names = [str(image) if isinstance(image, (str, os.PathLike)) else f'image {i}'
              for i, image in enumerate(images)]
     return images_lib.Encoded(lambda i: contents[i](), names)
+
+
+def _stamp(file: pathlib.Path) -> tuple[int, ...]:
+  """Numbers that change when a file is replaced by another."""
+  status = os.stat(file)
+  return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _content(image: Image):
