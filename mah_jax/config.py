@@ -106,10 +106,10 @@ class Config:
   batch_size: int = option(
       64, 'Images per step, over all devices (M).', least=1, most=2**20, may_change=AFTER_TRAINING,
       group=TRAINING)
-  num_rounds: int = option(41, 'Rounds (K).', least=1, may_change=ALWAYS, group=TRAINING,
-                           networks_only=True)
+  num_rounds: int = option(41, 'Rounds (K).', least=1, most=10**6, may_change=ALWAYS,
+                           group=TRAINING, networks_only=True)
   epochs_per_round: int = option(
-      3, 'Passes over the sampled rows in a round (T).', least=1, group=TRAINING,
+      3, 'Passes over the sampled rows in a round (T).', least=1, most=10**6, group=TRAINING,
       networks_only=True)
   num_sampled: int = option(
       2000, 'Database rows sampled (m = |Omega|): anew in each round or, by methods with a fixed '
@@ -122,7 +122,7 @@ class Config:
       group=TRAINING, networks_only=True)
   shift_pixels: int = option(
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
-      least=0, group=TRAINING, networks_only=True)
+      least=0, most=8192, group=TRAINING, networks_only=True)
   learning_rate: float = option(1e-3, 'Learning rate.', group=TRAINING, networks_only=True)
   momentum: float = option(0.0, 'Momentum of SGD.', group=TRAINING, networks_only=True)
   weight_decay: float = option(
@@ -248,6 +248,9 @@ class Config:
     for name in ('momentum', 'warmup'):
       if not 0 <= getattr(self, name) < 1:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be from 0 to below 1.')
+    if self.image_size and self.augment != 'none' and self.shift_pixels >= self.image_size:
+      raise errors.UsageError(f'--shift_pixels={self.shift_pixels} must be below '
+                              f'--image_size={self.image_size}, else nothing of an image is left.')
     if not self.learning_rate > 0:
       raise errors.UsageError(f'--learning_rate={self.learning_rate} must be above 0.')
 

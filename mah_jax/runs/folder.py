@@ -13,8 +13,12 @@ from typing import Any
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import checkpoint
 from mah_jax.train import step as step_lib
 
+# What the folder of a checkpoint may hold: what Orbax writes, its seal, and a seal half written.
+CHECKPOINT = ('_CHECKPOINT_METADATA', 'commit_success.txt', 'meta', 'state', checkpoint.SEAL,
+              storage.part_of(pathlib.Path(checkpoint.SEAL)).name)
 OWN = ('.', 'checkpoints', 'codes', 'index', 'codes.npz', 'model.npz', 'config.json',
        'results.json', 'metrics.jsonl', 'skipped.txt')  # its files, and the folder itself
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
@@ -61,6 +65,10 @@ class RunFolder:
 
   def check_own(self):
     """Refuses a folder that holds something else than a run."""
+    for path in self.checkpoints.glob('*/*'):
+      if path.parent.name.isdigit() and path.name not in CHECKPOINT:  # Orbax would remove it
+        raise errors.InputError(f'{path} is not of a checkpoint: move it away, or choose another '
+                                '--workdir.')
     if not self.path.is_dir() or self._is_run():
       return
     foreign = sorted(path.name for path in self.path.iterdir()

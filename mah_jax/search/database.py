@@ -232,7 +232,7 @@ def load(source: pathlib.Path) -> Database:
   """Reads a database; a damaged file is refused."""
   try:
     arrays = storage.read_npz(source, sealed=True)
-    texts = json.loads(arrays.pop('texts').tobytes())
+    texts = storage.parse_json(arrays.pop('texts').tobytes())
   except (OSError, ValueError, LookupError) as error:
     raise errors.InputError(f'{source} is damaged ({getattr(error, "strerror", None) or error}): '
                             'remove it, and the next search makes it anew; images that were added '

@@ -28,6 +28,7 @@ from mah_jax.train import dataset as dataset_lib
 from mah_jax.train import hasher as hasher_lib
 from mah_jax.train import step as step_lib
 
+GIVE = 'give a path, the bytes of a file or pixels as a NumPy array'
 RANKINGS = ('hamming', 'outputs')
 
 # An image: the path of its file, the content of its file, or pixels [h, w] or [h, w, ch] uint8.
@@ -160,11 +161,12 @@ class Searcher:
 
   def code(self, row: int, length: int = 0, database: str = '') -> np.ndarray:
     """The code of a row, [c] int8 in {-1, +1}."""
-    c = self.code_lengths[self._head(length)]
+    c, row = self.code_lengths[self._head(length)], self._row(row)
     return np.unpackbits(self.packed(length, database)[row], count=c).astype(np.int8) * 2 - 1
 
   def image(self, row: int) -> bytes | np.ndarray:
     """The image of a row: the content of its file or, where images are no files, its pixels."""
+    row = self._row(row)
     name, place = self.database.names[row], self.database.folder_of[row]
     if place != database_lib.OWN:
       file = pathlib.Path(self.database.folders[place]) / name
@@ -238,6 +240,13 @@ class Searcher:
     console.say(f'Index of {len(made.names):,} rows written to {file.parent}.')
     return made
 
+  def _row(self, row: int) -> int:
+    """The number of a row that there is."""
+    if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or not (
+        0 <= row < len(self)):
+      raise ValueError(f'There is no row {row!r}; give a number from 0 to {len(self) - 1}.')
+    return int(row)
+
   def _head(self, length: int) -> int:
     """The place of a length among those of the run."""
     length = length or self.code_lengths[-1]
@@ -254,13 +263,21 @@ class Searcher:
 
   def _readable(self, images: Sequence[Image] | np.ndarray) -> np.ndarray | images_lib.Encoded:
     """Images as the hasher reads them: an array of pixels, or files."""
-    if isinstance(images, (np.ndarray, images_lib.Encoded)):
+    if isinstance(images, images_lib.Encoded):
       return images
+    if not isinstance(images, (Sequence, np.ndarray)):
+      raise ValueError(f'{type(images).__name__} is no image and no list of them; {GIVE}.')
     if not len(images):
       raise ValueError('There is no image; give at least one.')
+    wanted = self.hasher.pixels.channels
+    if isinstance(images, np.ndarray):
+      _check_pixels(images[0])
+      if images.shape[3:] == (wanted,):
+        return images
     if all(isinstance(image, np.ndarray) for image in images):
+      for image in images:
+        _check_pixels(image)
       pixels = [image if image.ndim == 3 else image[..., None] for image in images]
-      wanted = self.hasher.pixels.channels
       if len({x.shape for x in pixels}) == 1 and pixels[0].shape[2] == wanted:
         return np.stack(pixels)
     contents = [_content(image) for image in images]
@@ -283,5 +300,12 @@ def _content(image: Image):
     return lambda: image
   if isinstance(image, (str, os.PathLike)):
     return functools.partial(storage.read_file, storage.path(image))
-  raise ValueError(f'{type(image).__name__} is no image; give a path, the bytes of a file or '
-                   'pixels as a NumPy array.')
+  raise ValueError(f'{type(image).__name__} is no image; {GIVE}.')
+
+
+def _check_pixels(image: np.ndarray):
+  """Refuses an array that is no image; other numbers than uint8 say nothing about their scale."""
+  if image.dtype != np.uint8 or image.ndim not in (2, 3) or 0 in image.shape or (
+      image.ndim == 3 and image.shape[2] not in (1, 3)):
+    raise ValueError(f'{image.dtype} {image.shape} is no image; give pixels from 0 to 255 as '
+                     'uint8, [h, w], [h, w, 1] or [h, w, 3].')
