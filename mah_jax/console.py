@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import signal
 import socket
@@ -31,14 +32,26 @@ def attempt(work: Callable[[], None]) -> tuple[int, str]:
     0 and nothing; 2 for a command that cannot be meant or 1 for input that cannot be used, and
     a sentence.
   """
+  _open_streams()
   try:
     work()
+    sys.stdout.flush()
   except errors.UsageError as error:
     return 2, str(error)
   except errors.InputError as error:
     return 1, str(error)
+  except BrokenPipeError:
+    os.dup2(_nowhere(), 1)  # else Python would complain at its end
+    return 1, ('The program that read the output has ended, and so does this one: let it read to '
+               'the end, or write to a file.')
   except OSError as error:
-    return 1, f'{error.filename or "A file"}: {error.strerror or error}.'
+    return 1, _explained(error)
+  except MemoryError:
+    return 1, NO_MEMORY
+  except RuntimeError as error:
+    if "can't start new thread" not in str(error):
+      raise
+    return 1, NO_MEMORY
   return 0, ''
 
 
@@ -53,8 +66,60 @@ _follows = False
 
 def complain(sentence: str, code: int) -> int:
   """Prints a sentence to stderr and returns the exit code."""
-  print(f'mah_jax: {sentence}', file=sys.stderr)
+  # The name of a file, or a foreign message, may hold line breaks and signs that move the cursor.
+  text = ''.join(x if x.isprintable() else '?' for x in ' '.join(sentence.splitlines()))
+  with contextlib.suppress(OSError):  # nobody may be listening
+    print(f'mah_jax: {text}', file=sys.stderr, flush=True)
   return code
+
+
+NO_MEMORY = ('The program has too little memory, or may start too few threads: end other programs, '
+             'or raise the limits (ulimit -v, ulimit -u).')
+REMEDIES = {
+    errno.ENOSPC: 'make room on the disk, and give the same command again',
+    errno.EDQUOT: 'make room on the disk, and give the same command again',
+    errno.EFBIG: 'raise the limit of file sizes (ulimit -f)',
+    errno.EACCES: 'correct its permissions, or choose another place',
+    errno.EPERM: 'correct its permissions, or choose another place',
+    errno.EROFS: 'choose another place',
+    errno.ENOENT: 'correct the path; if it was there, another program has removed it',
+    errno.EEXIST: 'move it away, or choose another place',
+    errno.EISDIR: 'move it away, or choose another place',
+    errno.ENOTDIR: 'correct the path',
+    errno.ELOOP: 'correct the link',
+    errno.ENAMETOOLONG: 'choose a shorter name',
+    errno.EINVAL: 'replace it by a file',
+    errno.EMFILE: 'raise the limit of open files (ulimit -n)',
+    errno.ENOMEM: 'give the program more memory',
+    errno.EIO: 'check the disk',
+}
+
+
+def _explained(error: OSError) -> str:
+  """An error of the system as a sentence: the file, what happened, and the remedy."""
+  reason = error.strerror or str(error) or type(error).__name__
+  remedy = REMEDIES.get(error.errno, 'see to it, and give the same command again')
+  file = error.filename or 'A file or the output'
+  return f'{file} cannot be read or written ({reason}): {remedy}.'
+
+
+def _open_streams():
+  """Opens an output that was closed, as by `>&-`, so that what is said goes nowhere.
+
+  Its number must not become that of another file, which would then get what libraries print.
+  """
+  for number in range(3):
+    try:
+      os.fstat(number)
+    except OSError:
+      _nowhere()  # which gets the lowest number that is free, this one
+  for name in ('stdout', 'stderr'):
+    if getattr(sys, name) is None:
+      setattr(sys, name, os.fdopen(_nowhere(), 'w'))
+
+
+def _nowhere() -> int:
+  return os.open(os.devnull, os.O_RDWR)
 
 
 def say(text: str):

@@ -21,9 +21,6 @@ def main(arguments: Sequence[str]) -> int:
   from mah_jax import flags
   from mah_jax.train import processes
   console.pause()
-  if HELP & set(arguments):
-    print(flags.help_text())
-    return 0
   return processes.run(flags.launch(arguments), lambda: _run(arguments))
 
 
@@ -38,6 +35,9 @@ def _run(arguments: Sequence[str]):
   from mah_jax.train import processes
   from mah_jax.train import step
   console.pause()
+  if HELP & set(arguments):
+    print(flags.help_text())
+    return
   config = flags.from_arguments(arguments)
   processes.check_same(config_lib.to_json(config))
   compiling.prepare()

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
@@ -130,6 +131,7 @@ def _remove(part: pathlib.Path):
 
 
 SEAL = 'seal'              # the array of a .npz file that has the hash of the others
+BEGINNING = 1024           # bytes of a file in which its mark is looked for
 MANIFEST = 'written.json'  # in a folder that was written as a whole: the sha256 of its files
 
 
@@ -160,16 +162,45 @@ def check_replaceable(target: pathlib.Path, kind: str, earlier: str = ''):
   if known != kind:
     raise errors.InputError(f'{target} holds {known}: choose another folder.')
   for path in sorted(target.iterdir()):
-    if path.name in (MANIFEST, '__pycache__'):  # Python makes the latter
+    if path.name == MANIFEST or _is_cache(path):
       continue
     if not written and re.fullmatch(earlier, path.name):
       continue
     if path.name not in written:
       raise errors.InputError(f'{target} holds {path.name}, which is not of an earlier result: '
                               'choose another folder.')
-    if hashlib.sha256(path.read_bytes()).hexdigest() != written[path.name]:
+    if hashlib.sha256(read_file(path)).hexdigest() != written[path.name]:
       raise errors.InputError(f'{path} was changed since it was written: choose another folder, or '
                               'remove it.')
+
+
+def check_file(target: pathlib.Path, mark: bytes):
+  """Refuses a file that a result must not replace: it is there, and is not an earlier result.
+
+  Args:
+    target: the file; its folder may be missing.
+    mark: bytes that stand at the beginning of each such result.
+  """
+  try:
+    beginning = b''
+    if os.path.lexists(target):
+      with open_file(target) as file:
+        beginning = file.read(BEGINNING)
+    above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+      raise OSError(errno.ENOTDIR, f'{above} is no folder')
+  except OSError as error:
+    raise errors.InputError(f'{target} cannot be written ({error.strerror}): choose another '
+                            'name.') from error
+  if beginning and mark not in beginning:
+    raise errors.InputError(f'{target} is there already, and is not of an earlier result: choose '
+                            'another name, or remove it.')
+
+
+def _is_cache(path: pathlib.Path) -> bool:
+  """Whether Python has made a folder, which then holds nothing but compiled modules."""
+  return path.name == '__pycache__' and path.is_dir() and all(
+      module.suffix == '.pyc' for module in path.iterdir())
 
 
 def replace_folder(target: pathlib.Path, files: Mapping[str, bytes], kind: str):
@@ -239,18 +270,35 @@ def to_json(content: Any) -> bytes:
   return f'{json.dumps(content, indent=2)}\n'.encode()
 
 
-def read_file(source: pathlib.Path) -> bytes:
-  """The content of a regular file; raises OSError for anything else, such as a pipe or a device."""
+@contextlib.contextmanager
+def open_file(source: pathlib.Path) -> Iterator[BinaryIO]:
+  """Opens a regular file; raises OSError for anything else, such as a pipe or a device."""
   descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
   with open(descriptor, 'rb') as file:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-      raise OSError(errno.EINVAL, 'it is no regular file', str(source))
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+      number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+      raise OSError(number, 'it is no regular file', str(source))
+    yield file
+
+
+def read_file(source: pathlib.Path) -> bytes:
+  """The content of a regular file, see `open_file`."""
+  with open_file(source) as file:
     return file.read()
 
 
 def read_json(source: pathlib.Path) -> Any:
   """The content of a JSON file; raises OSError or ValueError where there is none."""
-  return json.loads(source.read_bytes())
+  return parse_json(read_file(source))
+
+
+def parse_json(content: bytes | str) -> Any:
+  """The value of a JSON text; raises ValueError where it is none."""
+  try:
+    return json.loads(content)
+  except RecursionError:
+    raise ValueError('it is nested too deeply') from None
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -315,13 +363,14 @@ def npz(arrays: Mapping[str, np.ndarray], *, compressed: bool = False) -> bytes:
   return buffer.getvalue()
 
 
-def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:
+def read_npz(source: pathlib.Path, *, sealed: bool = False) -> dict[str, np.ndarray]:
   """The arrays of a .npz file by name, which must be those that were sealed, if they were.
 
-  Raises OSError or ValueError where there are none or others.
+  Raises OSError or ValueError where there are none, others, or unsealed ones where `sealed` is
+  asked for.
   """
   try:
-    with np.load(source, allow_pickle=False) as file:
+    with open_file(source) as content, np.load(content, allow_pickle=False) as file:
       arrays = dict(file)
   except OSError:
     raise
@@ -329,7 +378,7 @@ def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:
   except Exception as error:
     raise ValueError('it is no archive of arrays, or was cut off') from error
   seal = arrays.pop(SEAL, None)
-  if seal is not None and seal.tobytes() != _digest(arrays):
+  if sealed and seal is None or seal is not None and seal.tobytes() != _digest(arrays):
     raise ValueError('its arrays are not those that were written')
   return arrays
 

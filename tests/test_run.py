@@ -296,7 +296,7 @@ def _full(*args, **kwargs):
     ('make_train_step', 'for a batch: lower --batch_size'),
 ])
 def test_a_full_device_is_blamed_on_what_fills_it(name, words, tmp_path, capsys, monkeypatch):
-  monkeypatch.setattr(step, name, _full if name == 'make_feed' else lambda *args: _full)
+  monkeypatch.setattr(step, name, _full if name == 'make_feed' else lambda *args, **options: _full)
   assert _command(tmp_path / 'run') == 1
   error = capsys.readouterr().err
   assert words in error and error.count('\n') == 1

@@ -5,18 +5,26 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import checkpoint
 from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 CODES = 'codes of a run'  # what codes/ holds
 # The names in a folder codes/ that earlier versions wrote, without a manifest.
 EARLIER = r'(queries|database|bit_weights)_\d+\.npy|(query|database)_labels\.npy|names\.json'
+# What the folder of a checkpoint may hold: what Orbax writes, its seal, and a seal half written.
+CHECKPOINT = ('_CHECKPOINT_METADATA', 'commit_success.txt', 'meta', 'state', checkpoint.SEAL,
+              storage.part_of(pathlib.Path(checkpoint.SEAL)).name)
+OWN = ('.', 'checkpoints', 'codes', 'index', 'codes.npz', 'model.npz', 'config.json',
+       'results.json', 'metrics.jsonl', 'skipped.txt')  # its files, and the folder itself
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -72,6 +80,10 @@ class RunFolder:
 
   def check_own(self):
     """Refuses a folder that holds something else than a run."""
+    for path in self.checkpoints.glob('*/*'):
+      if path.parent.name.isdigit() and path.name not in CHECKPOINT:  # Orbax would remove it
+        raise errors.InputError(f'{path} is not of a checkpoint: move it away, or choose another '
+                                '--workdir.')
     if not self.path.is_dir() or self._is_run():
       return
     foreign = sorted(path.name for path in self.path.iterdir()
@@ -79,6 +91,13 @@ class RunFolder:
     if foreign:
       raise errors.InputError(f'{self.path} holds something that is not of a run '
                               f'({", ".join(foreign[:3])}): choose another --workdir.')
+
+  def check_output(self, flag: str, output: pathlib.Path):
+    """Refuses an output in a place where the run keeps its own files."""
+    place = os.path.relpath(os.path.realpath(output), os.path.realpath(self.path)).split(os.sep)[0]
+    if place in OWN:
+      raise errors.UsageError(f'--{flag}={output} is where the run in {self.path} keeps its own '
+                              'files: choose another.')
 
   def _is_run(self) -> bool:
     """Whether a config.json, or what checkpoints say, makes it the folder of a run."""
@@ -121,23 +140,26 @@ class RunFolder:
     """Drops the lines of metrics.jsonl after round number `rounds`; they come again."""
     if not self._metrics.exists():
       return
-    lines = self._metrics.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith('\n')]  # a kill may have cut off the last one
+    lines = storage.read_file(self._metrics).splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b'\n')]  # a kill may have cut off the last
     try:
-      kept = [line for line in whole if json.loads(line)['round'] <= rounds]
+      kept = [line for line in whole if storage.parse_json(line)['round'] <= rounds]
     except (ValueError, KeyError, TypeError):
-      raise errors.InputError(f'{self._metrics} is damaged: remove it to resume the run.') from None
-    storage.write(self._metrics, ''.join(kept).encode())
+      raise errors.InputError(f'{self._metrics} is damaged: remove it to go on with the '
+                              'run.') from None
+    storage.write(self._metrics, b''.join(kept))
 
   def rounds(self) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl."""
     if not self._metrics.exists():
       return []
     try:
-      return [json.loads(line) for line in self._metrics.read_text().splitlines()]
-    except ValueError:
-      raise errors.InputError(f'{self._metrics} is damaged: give the command of its run '
-                              'again.') from None
+      lines = list(map(storage.parse_json, storage.read_file(self._metrics).splitlines()))
+      if all(type(line['round']) is int and isinstance(line['metrics'], dict) for line in lines):
+        return lines
+    except (ValueError, LookupError, TypeError):
+      pass
+    raise errors.InputError(f'{self._metrics} is damaged: remove it, or copy it again.')
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""

@@ -28,6 +28,9 @@ LENGTHS = 'code_lengths'  # in codes.npz: the bits of its codes
 PROGRESS = ('step', 'round', 'code_updates')
 HASHES = 'sha256'  # in results.json: of the files that it belongs to
 MANIFEST = f'codes/{storage.MANIFEST}'  # it has the hashes of all files in codes/
+# Types of what results.json holds, as far as a program reads it; earlier versions lack some.
+TYPES = {'protocol': dict, 'seeds': list, 'classes': list, 'metrics': dict, 'timing': dict,
+         'code_lengths': list, 'dataset': str, 'k': int, **dict.fromkeys(PROGRESS, int)}
 
 
 class Outcome(NamedTuple):
@@ -157,17 +160,36 @@ def read(folder: folder_lib.RunFolder) -> dict[str, Any]:
   """The content of results.json."""
   try:
     results = storage.read_json(folder.results)
-    if results['protocol']['id'] and results['seeds']:
+    if (all(isinstance(results.get(name, kind()), kind) for name, kind in TYPES.items())
+        and isinstance(results['protocol']['id'], str) and results['seeds']
+        and all(type(seed) is int for seed in results['seeds'])
+        and all(type(seconds) in (int, float) for seconds in results.get('timing', {}).values())):
       return results
-  except (OSError, ValueError, LookupError, TypeError):
+  except (OSError, ValueError, LookupError, TypeError, AttributeError):
     pass
   raise errors.InputError(f'{folder.results} is missing or damaged: copy it again, or give the '
                           'command of its run again.')
 
 
-def flags(folder: folder_lib.RunFolder) -> dict[str, Any] | None:
-  """The flags of the run, or None; where only codes are left, the flags that they were made by."""
-  if folder.flags() is None or not folder.has_codes_only:
+def check_step(folder: folder_lib.RunFolder, step: int):
+  """Refuses a checkpoint that is not of the step that the codes and scores of the run are of."""
+  if folder.results.exists():
+    scored = read(folder).get('step', step)
+    if scored != step:
+      raise errors.InputError(
+          f'{folder.results} is of step {scored}, but the newest checkpoint that can be used is '
+          f'of step {step}: the training command goes on from there; to use that one all the '
+          'same, move results.json away.')
+
+
+def flags(folder: folder_lib.RunFolder, *, evaluated: bool = False) -> dict[str, Any] | None:
+  """The flags of the run, or None.
+
+  Where only codes are left, and where `evaluated` ones are asked for, these are the flags that
+  the codes were made by.
+  """
+  evaluated &= folder.results.exists()
+  if folder.flags() is None or not (evaluated or folder.has_codes_only):
     return folder.flags()
   return evaluated_flags(folder, read(folder))
 
@@ -190,10 +212,15 @@ def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
                                             results.get('timing', {}), progress))
 
 
+def check_same(folder: folder_lib.RunFolder, config: config_lib.Config):
+  """Refuses settings by which an image would get another code than those that were kept."""
+  config_lib.check_same(config, flags(folder, evaluated=True), as_trained=True)
+
+
 def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset
                ) -> tuple[list[list[scores.Codes]], dict[str, Any]]:
   """The codes in codes.npz, of each seed and each length, and the content of results.json."""
-  config_lib.check_same(config, flags(folder), as_trained=True)
+  check_same(folder, config)
   try:
     arrays = storage.read_npz(folder.archive)
   except (OSError, ValueError) as error:

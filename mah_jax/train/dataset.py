@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
 
 import numpy as np
 
@@ -40,6 +42,18 @@ def load(config: config_lib.Config) -> datasets.Dataset:
                 f'{"has" if unlabelled == 1 else "have"} no label, so nothing to find: '
                 f'{"it counts" if unlabelled == 1 else "they count"} 0 in every score.')
   return data
+
+
+def check_apart(config: config_lib.Config, flag: str, target: pathlib.Path):
+  """Refuses a target that would become part of the dataset, or that the dataset is part of."""
+  data_dir = storage.path(config.data_dir)
+  if not datasets.SPECS[config.dataset].takes_in(data_dir):
+    return
+  real = [os.path.realpath(path) for path in (data_dir, target)]
+  if os.path.commonpath(real) in real:
+    raise errors.UsageError(f'--{flag}={target} and --data_dir={data_dir} are the same or one '
+                            'inside the other, so that what is written would become part of the '
+                            f'dataset: choose another --{flag}.')
 
 
 def _check_unlabelled(config: config_lib.Config):
