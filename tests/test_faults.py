@@ -363,9 +363,10 @@ DAMAGED_RUNS = [
     (_unseal('run/index/index.npz', folder_of=np.zeros(3)), SEARCH, 1, 'not those that were writ'),
     (_remove('run/codes.npz'), SEARCH, 1, 'has no codes to search yet'),
     (_both(_remove('run/index'), _replace('run/codes.npz', os.mkfifo)), SEARCH, 1, 'no regular fi'),
-    # Settings by which queries would be encoded otherwise than the database.
-    (_nothing, [*SEARCH, '--mirror'], 2, '--mirror=True (was False)'),
-    (_change('run/results.json', mirror=True), [*SERVE, '--nomirror'], 2, '--mirror=False (was Tr'),
+    # An index of codes that were made by other settings.
+    (_remove('run/index'), [*SEARCH, '--mirror'], 2, '--mirror=True (was False)'),
+    (_both(_remove('run/index'), _change('run/results.json', mirror=True)), [*SERVE, '--nomirror'],
+     2, '--mirror=False (was True)'),
     # Outputs that would replace what is not theirs.
     (_write('mine.csv', 'name,price'), [*SEARCH, '--output=BOX/mine.csv'], 1, 'not of an earlier'),
     (_write('mine.png', 'PNG'), [*SEARCH, '--sheet=BOX/mine.png'], 1, 'not of an earlier result'),
@@ -630,6 +631,13 @@ NUMBERED = index_lib.build(CODES)
 def test_functions_check_their_arguments(call, words):
   with pytest.raises(ValueError, match=words):
     call()
+
+
+def test_queries_are_encoded_as_the_database_was(box):
+  """The evaluation whose codes were kept has mirrored images, though the training has not."""
+  assert not mah_jax.load(box / 'run').config.mirror
+  _change('run/results.json', mirror=True)(box)
+  assert mah_jax.load(box / 'run').config.mirror
 
 
 def test_two_commands_that_add_images_lose_none(box):
