@@ -23,8 +23,8 @@ EARLIER = r'(queries|database|bit_weights)_\d+\.npy|(query|database)_labels\.npy
 # What the folder of a checkpoint may hold: what Orbax writes, its seal, and a seal half written.
 CHECKPOINT = ('_CHECKPOINT_METADATA', 'commit_success.txt', 'meta', 'state', checkpoint.SEAL,
               storage.part_of(pathlib.Path(checkpoint.SEAL)).name)
-OWN = ('.', 'checkpoints', 'codes', 'index', 'codes.npz', 'model.npz', 'config.json',
-       'results.json', 'metrics.jsonl', 'skipped.txt')  # its files, and the folder itself
+OWN = ('checkpoints', 'codes', 'index', 'codes.npz', 'model.npz', 'config.json',
+       'results.json', 'metrics.jsonl', 'skipped.txt')  # its files
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 

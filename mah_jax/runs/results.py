@@ -212,15 +212,10 @@ def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
                                             results.get('timing', {}), progress))
 
 
-def check_same(folder: folder_lib.RunFolder, config: config_lib.Config):
-  """Refuses settings by which an image would get another code than those that were kept."""
-  config_lib.check_same(config, flags(folder, evaluated=True), as_trained=True)
-
-
 def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset
                ) -> tuple[list[list[scores.Codes]], dict[str, Any]]:
   """The codes in codes.npz, of each seed and each length, and the content of results.json."""
-  check_same(folder, config)
+  config_lib.check_same(config, flags(folder, evaluated=True), as_trained=True)
   try:
     arrays = storage.read_npz(folder.archive)
   except (OSError, ValueError) as error:
