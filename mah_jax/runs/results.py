@@ -30,7 +30,8 @@ HASHES = 'sha256'  # in results.json: of the files that it belongs to
 MANIFEST = f'codes/{storage.MANIFEST}'  # it has the hashes of all files in codes/
 # Types of what results.json holds, as far as a program reads it; earlier versions lack some.
 TYPES = {'protocol': dict, 'seeds': list, 'classes': list, 'metrics': dict, 'timing': dict,
-         'code_lengths': list, 'dataset': str, 'k': int, **dict.fromkeys(PROGRESS, int)}
+         'code_lengths': list, 'dataset': str, 'k': int, HASHES: dict,
+         **dict.fromkeys(PROGRESS, int)}
 
 
 class Outcome(NamedTuple):
