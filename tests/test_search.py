@@ -291,9 +291,6 @@ def test_images_are_added_with_and_without_labels(copy, data, tmp_path, capsys):
       f'{row:04}.png,{data.class_names[class_of[row]]}\n' for row in labelled))
   assert main.main(add) == 0
   assert '6 images added, 3 of them with labels' in capsys.readouterr().out
-  with storage.lock(copy / 'index', on_busy=None):  # as another command that adds images
-    assert main.main(add) == 1
-    assert 'Another command is adding images' in capsys.readouterr().err
   searcher = mah_jax.load(copy, num_devices=1)
   assert len(searcher) == 1697 + 6
   labels = data.labels[data.protocol.database]

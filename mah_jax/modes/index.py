@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 
 import numpy as np
 
@@ -23,40 +22,28 @@ from mah_jax.train import hasher as hasher_lib
 def index(config: config_lib.Config):
   """Adds --images to the database of the run in --workdir."""
   with console.StopRequest('Stopped; the index is what it was.'):
-    search.files_of(config.images)  # which refuses what there is not
-    file = database_lib.path_of(searcher_lib.Searcher(config).folder)  # it is made if need be
-    with storage.lock(file.parent, on_busy=lambda: _refuse(file)):
-      _index(config)
-
-
-def _refuse(file: pathlib.Path):
-  raise errors.InputError(f'Another command is adding images to {file}: wait for its end.')
-
-
-def _index(config: config_lib.Config):
-  """Adds the images while no other command does."""
-  folder, names = search.files_of(config.images)
-  searcher = searcher_lib.Searcher(config)
-  names, known = _new(searcher, str(folder.resolve()), names)
-  if known:
-    console.say(f'{known} images are in the index already: left as they are.')
-  if not names:
-    return
-  labels = _labels(folder, names, searcher.class_names)
-  bad = {}  # row: reason
-  images = images_lib.Encoded(lambda row: storage.read_file(folder / names[row]), names)
-  hashed = searcher.hash(images, bad.__setitem__)
-  good = np.setdiff1d(np.arange(len(names)), list(bad))
-  for row in sorted(bad):
-    console.say(f'Skipped {names[row]}: {bad[row]}.')
-  if not len(good):
-    raise errors.InputError(f'None of the new images in {config.images} can be read.')
-  console.pause()
-  searcher.add(folder, [names[row] for row in good], hasher_lib.select(hashed, good),
-               None if labels is None else labels[good])
-  labelled = 0 if labels is None else int(labels[good].any(axis=1).sum())
-  console.say(f'{len(good)} images added, {labelled} of them with labels, {len(bad)} skipped; '
-              f'{len(searcher):,} rows can be found now.')
+    folder, names = search.files_of(config.images)
+    searcher = searcher_lib.Searcher(config)
+    names, known = _new(searcher, str(folder.resolve()), names)
+    if known:
+      console.say(f'{known} images are in the index already: left as they are.')
+    if not names:
+      return
+    labels = _labels(folder, names, searcher.class_names)
+    bad = {}  # row: reason
+    images = images_lib.Encoded(lambda row: storage.read_file(folder / names[row]), names)
+    hashed = searcher.hash(images, bad.__setitem__)
+    good = np.setdiff1d(np.arange(len(names)), list(bad))
+    for row in sorted(bad):
+      console.say(f'Skipped {names[row]}: {bad[row]}.')
+    if not len(good):
+      raise errors.InputError(f'None of the new images in {config.images} can be read.')
+    console.pause()
+    searcher.add(folder, [names[row] for row in good], hasher_lib.select(hashed, good),
+                 None if labels is None else labels[good])
+    labelled = 0 if labels is None else int(labels[good].any(axis=1).sum())
+    console.say(f'{len(good)} images added, {labelled} of them with labels, {len(bad)} skipped; '
+                f'{len(searcher):,} rows can be found now.')
 
 
 def _new(searcher: searcher_lib.Searcher, folder: str, names: list[str]) -> tuple[list[str], int]:
