@@ -238,7 +238,7 @@ def _share(data: Dataset, share: float, seed: int, name: str) -> splits.Protocol
 SPECS = {
     'digits': DatasetSpec(
         load=lambda source: digits.load(),
-        files='nothing, as scikit-learn brings them along',
+        files='nothing, as the package brings them along',
         mean=(0.28730380,), std=(0.35392868,),
         protocols={'digits-100-queries': _per_class(10),
                    'digits-500-training': _training_per_class(_per_class(10), 50)},
