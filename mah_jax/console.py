@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import tqdm
 
 from mah_jax import errors
+
+MOVING = 0.2                    # seconds between two moves of a bar
+FIRST_LINE, NEXT_LINE = 20, 60  # seconds until a bar in a log file has its first line, its next
 
 
 def exit_code(work: Callable[[], None]) -> int:
@@ -72,6 +76,8 @@ class Lines(tqdm.tqdm):
     """Prints the bar as a line of its own."""
     if msg != '':
       print(msg or str(self), file=self.fp, flush=True)
+      if self.delay:  # the first line came early
+        self.mininterval = NEXT_LINE
 
   def refresh(self, nolock=False, lock_args=None):
     """Prints the bar, unless tqdm only redraws it after other output, which sets nolock."""
@@ -81,16 +87,18 @@ class Lines(tqdm.tqdm):
     """Does nothing: a line in a log cannot be cleared."""
 
 
-def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
-  """A progress bar with its time left; each update of it is a moment at which work may stop."""
+def bar(total: int, name: str, done: int = 0, unit: str = 'images') -> tqdm.tqdm:
+  """A progress bar with its speed and time left; at each update of it work may stop."""
   if 'ipykernel' in sys.modules:  # a notebook
-    import tqdm.auto
-    kind, pace = tqdm.auto.tqdm, 0.2
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore')  # without ipywidgets it is a bar of text
+      from tqdm import auto
+    kind, pace = auto.tqdm, MOVING
   else:
-    kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
+    kind, pace = (tqdm.tqdm, MOVING) if sys.stderr.isatty() else (Lines, FIRST_LINE)
   return type('Bar', (_Stopping, kind), {})(
       total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
-      dynamic_ncols=True, disable=_follows)
+      dynamic_ncols=True, disable=_follows, unit=f' {unit}')
 
 
 class _Stopping:
