@@ -224,7 +224,8 @@ def _find(name: str, place: str) -> pathlib.Path:
 def help_text() -> str:
   """All flags with their meaning, choices and defaults, in groups."""
   lines = ['Usage: python -m mah_jax.main [--flagfile=launch/NAME.cfg] [--flag=value ...]',
-           'Without any flag: the quickstart. Later values win.']
+           'Without any flag: the quickstart. Later values win. --version says which version this '
+           'is.']
   shared = options.fields(config_lib.Config)
   for group in config_lib.GROUPS:
     lines += _group(TITLES[group], {name: field for name, field in shared.items()

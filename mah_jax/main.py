@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import jax
 
+import mah_jax
 from mah_jax import compiling
 from mah_jax import config as config_lib
 from mah_jax import errors
@@ -29,12 +30,16 @@ MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.e
          'search': search.search, 'index': index.index, 'serve': serve.serve,
          'export': export.export}
 HELP = {'--help', '-h', '-help', '--helpfull'}
+VERSION = '--version'
 
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
   if HELP & set(arguments):
     print(flags.help_text())
+    return 0
+  if VERSION in arguments:
+    print(f'mah-jax {mah_jax.__version__}')
     return 0
   return processes.run(flags.launch(arguments), lambda: _run(arguments))
 
