@@ -95,6 +95,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
   folder.write_config(config, trainer.devices)
   folder.keep_rounds(first)
   if int(state.step) < plan.num_steps:
+    trainer.check_memory(state)
     say(outlook.of_network(trainer, state, folder.path))
   pace = outlook.Pace(config, plan, len(trainer.data.images), trainer.devices.platform, say)
   with (console.bar(plan.images_after(plan.num_steps), 'training',
