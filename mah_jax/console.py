@@ -17,8 +17,9 @@ import tqdm
 
 from mah_jax import errors
 
+FORMAT = '{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}]'
 MOVING = 0.2                    # seconds between two moves of a bar
-FIRST_LINE, NEXT_LINE = 20, 60  # seconds until a bar in a log file has its first line, its next
+FIRST_LINE, NEXT_LINE = 10, 60  # seconds until a bar in a log file has its first line, its next
 
 
 def exit_code(work: Callable[[], None]) -> int:
@@ -98,7 +99,7 @@ def bar(total: int, name: str, done: int = 0, unit: str = 'images') -> tqdm.tqdm
     kind, pace = (tqdm.tqdm, MOVING) if sys.stderr.isatty() else (Lines, FIRST_LINE)
   return type('Bar', (_Stopping, kind), {})(
       total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
-      dynamic_ncols=True, disable=_follows, unit=f' {unit}')
+      dynamic_ncols=True, disable=_follows, unit=f' {unit}', bar_format=FORMAT)
 
 
 class _Stopping:
@@ -107,6 +108,14 @@ class _Stopping:
   def update(self, n=1):
     """Counts, then stops if a person asked to and nothing defers it."""
     super().update(n)
+    pause()
+
+  def skip(self, n: int):
+    """Counts what took a time of its own, as a first step that is compiled, and measures anew."""
+    if not self.disable:
+      self.n += n
+      self.initial = self.last_print_n = self.n
+      self.start_t = self.last_print_t = self._time()
     pause()
 
 

@@ -16,6 +16,7 @@ from mah_jax import compiling
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import flags
+from mah_jax.modes import check
 from mah_jax.modes import encode
 from mah_jax.modes import evaluate
 from mah_jax.modes import export
@@ -28,7 +29,7 @@ from mah_jax.train import step
 
 MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode,
          'search': search.search, 'index': index.index, 'serve': serve.serve,
-         'export': export.export}
+         'export': export.export, 'check': check.check}
 HELP = {'--help', '-h', '-help', '--helpfull'}
 VERSION = '--version'
 

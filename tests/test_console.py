@@ -66,7 +66,7 @@ def test_the_first_line_of_a_log_comes_within_the_first_minute_then_one_a_minute
       bar.update(2)
       if capsys.readouterr().err:
         seen.append(second)
-  assert seen == [20, 80, 140, 200]
+  assert seen == [10, 70, 130, 190]
 
 
 NOTEBOOK = """

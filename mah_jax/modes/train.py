@@ -108,8 +108,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     def on_step(steps):
       nonlocal stopping, step
       step += steps
-      bar.update(plan.images_after(step) - bar.n)
-      pace.note(step)
+      (bar.update if pace.note(step) else bar.skip)(plan.images_after(step) - bar.n)
       checkpoints.poll()
       stopping = trainer.devices.largest(stop.asked or 0)
       return stopping > 0

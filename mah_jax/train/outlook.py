@@ -79,18 +79,24 @@ class Pace:
     self._waits = platform == 'cpu' and config.input == 'images'
     self._calls, self._began = 0, (0, 0.0)  # the step, and when, from which on it measures
 
-  def note(self, step: int):
-    """Notes that so many steps of the run are made, or the last of them is still at work."""
-    if not self._waits:
-      return
+  def note(self, step: int) -> bool:
+    """Notes that so many steps of the run are made; the last may be still at work.
+
+    Returns:
+      whether time can be measured by it: the first step is compiled, and is waited for; the
+      second is noted when it has only begun.
+    """
     now, self._calls = time.monotonic(), self._calls + 1
-    if self._calls <= 2:  # the first step is compiled; the second comes before it is finished
+    if self._calls <= 2:
       self._began = step, now
-      return
+      return False
+    if self._waits and self._calls >= 2 + CALLS and now - self._began[1] >= SECONDS:
+      self._waits = False
+      self._warn(step, now)
+    return True
+
+  def _warn(self, step: int, now: float):
     first, began = self._began
-    if self._calls < 2 + CALLS or now - began < SECONDS:
-      return
-    self._waits = False
     left = (now - began) / (step - first) * (self._plan.num_steps - step)
     if left >= LONG:
       self._say(self._sentence(left, (step - first) * self._plan.batch_size / (now - began)))
