@@ -110,7 +110,7 @@ def _weights(config: config_lib.Config) -> str:
     return '--pretrained is empty: the features are the pixels.'
   config = backbone.resolve(config, folder_lib.RunFolder(config.workdir).flags())
   channels = len(datasets.SPECS[config.dataset].mean)
-  return backbone.find(config, channels, step_lib.pick_devices(config.num_devices)[0].platform)
+  return backbone.find(config, channels, step_lib.pick_devices(0)[0].platform)
 
 
 def _run_folder(config: config_lib.Config) -> str:
@@ -133,16 +133,14 @@ def _run_folder(config: config_lib.Config) -> str:
 
 def _caches(config: config_lib.Config) -> str:
   """Where what can be computed again is kept, and how much of it there is."""
-  del config
-  folders = {'programs': storage.path(jax.config.jax_compilation_cache_dir),
-             'features': storage.cache_folder('features')}
-  for name, folder in folders.items():
-    if not storage.is_writable(folder):
-      raise errors.InputError(f'{folder}, where {name} are kept, cannot be written to: set '
-                              'XDG_CACHE_HOME to another folder.')
+  folder = storage.cache_folder('features')
+  if config.reads_features and config.pretrained and not storage.is_writable(folder):
+    raise errors.InputError(f'Features are kept in {folder}, which cannot be written to: set '
+                            'XDG_CACHE_HOME to another folder.')
+  folders = {'features': folder, 'programs': storage.path(jax.config.jax_compilation_cache_dir)}
   parts = [f'{name} in {folder} ({_size(storage.size(folder))})'
            for name, folder in folders.items()]
-  return f'{options.listed(parts)}; {_size(storage.free(folders["features"]))} are free there.'
+  return f'{options.listed(parts)}; {_size(storage.free(folder))} are free there.'
 
 
 def _size(count: int) -> str:
