@@ -89,7 +89,10 @@ class Lines(tqdm.tqdm):
 
 
 def bar(total: int, name: str, done: int = 0, unit: str = 'images') -> tqdm.tqdm:
-  """A progress bar with its speed and time left; at each update of it work may stop."""
+  """A progress bar with its speed and time left; at each update of it work may stop.
+
+  A `total` of 0 is not known.
+  """
   if 'ipykernel' in sys.modules:  # a notebook
     with warnings.catch_warnings():
       warnings.simplefilter('ignore')  # without ipywidgets it is a bar of text
@@ -98,8 +101,8 @@ def bar(total: int, name: str, done: int = 0, unit: str = 'images') -> tqdm.tqdm
   else:
     kind, pace = (tqdm.tqdm, MOVING) if sys.stderr.isatty() else (Lines, FIRST_LINE)
   return type('Bar', (_Stopping, kind), {})(
-      total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
-      dynamic_ncols=True, disable=_follows, unit=f' {unit}', bar_format=FORMAT)
+      total=total or None, initial=done, desc=name, leave=False, mininterval=pace, delay=pace,
+      miniters=1, dynamic_ncols=True, disable=_follows, unit=f' {unit}', bar_format=FORMAT)
 
 
 class _Stopping:

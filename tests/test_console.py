@@ -69,6 +69,27 @@ def test_the_first_line_of_a_log_comes_within_the_first_minute_then_one_a_minute
   assert seen == [10, 70, 130, 190]
 
 
+def test_what_is_skipped_is_counted_but_not_measured(capsys, monkeypatch):
+  now = 1000.0
+  with console.bar(1000, 'training') as bar:
+    monkeypatch.setattr(bar, '_time', lambda: now)
+    bar.start_t = bar.last_print_t = now
+    now += 75  # a first step, which is compiled
+    bar.skip(64)
+    assert capsys.readouterr().err == ''
+    now += 20
+    bar.update(64)
+  # 64 in 20 s are 3.2 a second; 1000 - 128 are left, for 272.5 s.
+  assert '128/1000 [00:20<04:32,  3.20 images/s]' in capsys.readouterr().err
+
+
+def test_a_total_that_is_not_known_is_left_open(capsys):
+  with console.bar(0, 'downloading', unit='MB') as bar:
+    bar.delay = bar.mininterval = 0
+    bar.update(3)
+  assert ' 3/? [' in capsys.readouterr().err
+
+
 NOTEBOOK = """
 import sys, types
 from unittest import mock
