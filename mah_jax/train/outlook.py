@@ -17,9 +17,9 @@ from mah_jax.train import trainer as trainer_lib
 from mah_jax.weights import imagenet
 
 MINUTE, HOUR = 60, 3600
-LONG = HOUR          # seconds of training from which on a run is told of a shorter way
+LONG = HOUR             # seconds of training from which on a run is told of a shorter way
 CALLS, SECONDS = 3, 10  # what the speed is measured by, at least: training steps, and their time
-FORWARD = 1 / 3      # of a training step; the backward pass is two products for each of forward
+FORWARD = 1 / 3         # of a training step: its backward pass has two products for one forward
 
 
 def of_network(trainer: trainer_lib.Trainer, state: step_lib.TrainState, workdir: str) -> str:
