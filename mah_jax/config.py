@@ -23,7 +23,7 @@ from mah_jax.options import option
 METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH, MACHINES = GROUPS = (
     'method', 'network', 'data', 'training', 'run', 'search', 'machines')
 IMAGE_MODES = ('encode', 'search', 'index')  # they need --images
-SHARED_MODES = ('train', 'evaluate', 'encode')  # several processes can share their work
+SHARED_MODES = ('train', 'evaluate', 'encode', 'check')  # several processes can share their work
 SEARCH_MODES = ('search', 'index', 'serve', 'export')  # they open the database of a run
 PATHS = ('workdir', 'data_dir', 'pretrained', 'query_list', 'images', 'output', 'sheet')
 FORMATS = ('faiss', 'pgvector', 'parquet', 'stablehlo')  # of an export
@@ -42,8 +42,9 @@ class Config:
       'checkpoint or, without one, the codes that were kept. encode: turn --images into codes by '
       'what the run has learned. search: find the neighbours of --images in the database. index: '
       'add --images to the database. serve: show a page to search by. export: write the database '
-      'for other programs.',
-      choices=('train', 'evaluate', 'encode', 'search', 'index', 'serve', 'export'),
+      'for other programs. check: say whether the training that the flags describe could start, '
+      'and what it lacks; nothing is changed.',
+      choices=('train', 'evaluate', 'encode', 'search', 'index', 'serve', 'export', 'check'),
       may_change=ALWAYS, group=RUN)
   method: str = option(
       methods.DEFAULT, 'Hashing method: some train a network; the others fit the features of one '

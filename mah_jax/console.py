@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,10 @@ from typing import Any
 import tqdm
 
 from mah_jax import errors
+
+FORMAT = '{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}]'
+MOVING = 0.2                    # seconds between two moves of a bar
+FIRST_LINE, NEXT_LINE = 10, 60  # seconds until a bar in a log file has its first line, its next
 
 
 def exit_code(work: Callable[[], None]) -> int:
@@ -138,6 +143,8 @@ class Lines(tqdm.tqdm):
     """Prints the bar as a line of its own."""
     if msg != '':
       print(msg or str(self), file=self.fp, flush=True)
+      if self.delay:  # the first line came early
+        self.mininterval = NEXT_LINE
 
   def refresh(self, nolock=False, lock_args=None):
     """Prints the bar, unless tqdm only redraws it after other output, which sets nolock."""
@@ -147,16 +154,21 @@ class Lines(tqdm.tqdm):
     """Does nothing: a line in a log cannot be cleared."""
 
 
-def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
-  """A progress bar with its time left; each update of it is a moment at which work may stop."""
+def bar(total: int, name: str, done: int = 0, unit: str = 'images') -> tqdm.tqdm:
+  """A progress bar with its speed and time left; at each update of it work may stop.
+
+  A `total` of 0 is not known.
+  """
   if 'ipykernel' in sys.modules:  # a notebook
-    import tqdm.auto
-    kind, pace = tqdm.auto.tqdm, 0.2
+    with warnings.catch_warnings():
+      warnings.simplefilter('ignore')  # without ipywidgets it is a bar of text
+      from tqdm import auto
+    kind, pace = auto.tqdm, MOVING
   else:
-    kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
+    kind, pace = (tqdm.tqdm, MOVING) if sys.stderr.isatty() else (Lines, FIRST_LINE)
   return type('Bar', (_Stopping, kind), {})(
-      total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
-      dynamic_ncols=True, disable=_follows)
+      total=total or None, initial=done, desc=name, leave=False, mininterval=pace, delay=pace,
+      miniters=1, dynamic_ncols=True, disable=_follows, unit=f' {unit}', bar_format=FORMAT)
 
 
 class _Stopping:
@@ -165,6 +177,14 @@ class _Stopping:
   def update(self, n=1):
     """Counts, then stops if a person asked to and nothing defers it."""
     super().update(n)
+    pause()
+
+  def skip(self, n: int):
+    """Counts what took a time of its own, as a first step that is compiled, and measures anew."""
+    if not self.disable:
+      self.n += n
+      self.initial = self.last_print_n = self.n
+      self.start_t = self.last_print_t = self._time()
     pause()
 
 

@@ -27,6 +27,7 @@ from mah_jax.train import processes
 LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
 KINDS = {int: 'an integer', float: 'a number', bool: 'true or false'}  # what a flag wants
 QUICKSTART = 'launch/quickstart.cfg'
+CHECK = '--mode=check'
 TITLES = {'method': 'Method', 'network': 'Network', 'data': 'Data', 'training': 'Training',
           'run': 'Run', 'search': 'Search', 'machines': 'Devices and processes'}
 
@@ -35,11 +36,15 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   """Reads command-line arguments, flagfiles included; no arguments at all mean the quickstart.
 
   Later values win. Modes other than train take the flags of the run in --workdir first, but for
-  devices and processes. Raises errors.UsageError for anything that cannot be read.
+  devices and processes; a check does so where it is given no others. Raises errors.UsageError for
+  anything that cannot be read.
   """
-  arguments = list(arguments) or [f'--flagfile={QUICKSTART}']
+  if set(_joined(arguments)) <= {CHECK}:
+    arguments = [f'--flagfile={QUICKSTART}', *arguments]
   values = _parse(arguments)
-  if values.mode != 'train':
+  describes_run = values.mode == 'train' or values.mode == 'check' and any(
+      values[name].present for name in config_lib.all_fields() if name not in ('mode', 'workdir'))
+  if not describes_run:
     saved = _saved(values.workdir, values.mode)
     _check_saved(values.workdir, saved)
     values = _parse([*saved, *arguments])
@@ -242,7 +247,8 @@ def _find(name: str, place: str) -> pathlib.Path:
 def help_text() -> str:
   """All flags with their meaning, choices and defaults, in groups."""
   lines = ['Usage: python -m mah_jax.main [--flagfile=launch/NAME.cfg] [--flag=value ...]',
-           'Without any flag: the quickstart. Later values win.']
+           'Without any flag: the quickstart. Later values win. --version says which version this '
+           'is.']
   shared = options.fields(config_lib.Config)
   for group in config_lib.GROUPS:
     lines += _group(TITLES[group], {name: field for name, field in shared.items()

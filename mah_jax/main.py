@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from mah_jax import console
 
 HELP = {'--help', '-h', '-help', '--helpfull'}
+VERSION = '--version'
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]):
   import jax
 
+  import mah_jax
   from mah_jax import compiling
   from mah_jax import config as config_lib
   from mah_jax import errors
@@ -37,6 +39,9 @@ def _run(arguments: Sequence[str]):
   console.pause()
   if HELP & set(arguments):
     print(flags.help_text())
+    return
+  if VERSION in arguments:
+    print(f'mah-jax {mah_jax.__version__}')
     return
   config = flags.from_arguments(arguments)
   processes.check_same(config_lib.to_json(config))

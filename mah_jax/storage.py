@@ -44,6 +44,32 @@ def cache_folder(kind: str) -> pathlib.Path:
   return path(os.environ.get('XDG_CACHE_HOME') or '~/.cache') / 'mah_jax' / kind
 
 
+def size(folder: pathlib.Path) -> int:
+  """Bytes of all files in a folder; 0 where there is none."""
+  total = 0
+  for parent, _, names in os.walk(folder):
+    for name in names:
+      with contextlib.suppress(OSError):  # another program may remove it meanwhile
+        total += os.lstat(os.path.join(parent, name)).st_size
+  return total
+
+
+def free(place: pathlib.Path) -> int:
+  """Bytes that are free where a file or folder is, or would be made."""
+  return shutil.disk_usage(_existing(place)).free
+
+
+def is_writable(place: pathlib.Path) -> bool:
+  """Whether files can be put into a folder, which need not exist yet."""
+  return _existing(place).is_dir() and os.access(_existing(place), os.W_OK | os.X_OK)
+
+
+def _existing(place: pathlib.Path) -> pathlib.Path:
+  """A path, or the nearest folder or file above it that exists."""
+  return next(path for path in (place.absolute(), *place.absolute().parents)
+              if os.path.lexists(path))
+
+
 def follow():
   """Leaves writing and locking to another process, which this one follows."""
   global _follows

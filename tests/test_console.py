@@ -1,9 +1,12 @@
 """Lines and bars that a person sees, and the signals by which a person stops a run."""
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -28,6 +31,91 @@ def test_a_short_job_leaves_no_line(capsys):
   with console.bar(2, 'short') as bar:
     bar.update(2)
   assert capsys.readouterr().err == ''
+
+
+def test_a_terminal_gets_a_moving_bar_with_speed_and_time_left():
+  """The program runs in a pseudo-terminal; its bar is drawn over itself, lines stay above it."""
+  code = ('import time; from mah_jax import console\n'
+          'with console.bar(40, "work") as bar:\n'
+          '  for i in range(4):\n'
+          '    time.sleep(0.15); bar.update(5)\n'
+          '  console.say("a line")\n')
+  terminal, end = pty.openpty()
+  termios.tcsetwinsize(end, (24, 80))
+  with subprocess.Popen([sys.executable, '-c', code], stdout=end, stderr=end) as process:
+    os.close(end)
+    text = b''
+    with contextlib.suppress(OSError):  # the end of a pseudo-terminal
+      while part := os.read(terminal, 4096):
+        text += part
+  os.close(terminal)
+  assert process.returncode == 0, text.decode()
+  assert '\rwork:' in text.decode() and ' images/s]' in text.decode() and '/40 [' in text.decode()
+  assert 'a line\r\n' in text.decode()
+
+
+def test_the_first_line_of_a_log_comes_within_the_first_minute_then_one_a_minute(
+    capsys, monkeypatch):
+  now = 1000.0
+  with console.bar(1000, 'work') as bar:
+    monkeypatch.setattr(bar, '_time', lambda: now)
+    bar.start_t = bar.last_print_t = now
+    seen = []
+    for second in range(1, 201):
+      now += 1.0
+      bar.update(2)
+      if capsys.readouterr().err:
+        seen.append(second)
+  assert seen == [10, 70, 130, 190]
+
+
+def test_what_is_skipped_is_counted_but_not_measured(capsys, monkeypatch):
+  now = 1000.0
+  with console.bar(1000, 'training') as bar:
+    monkeypatch.setattr(bar, '_time', lambda: now)
+    bar.start_t = bar.last_print_t = now
+    now += 75  # a first step, which is compiled
+    bar.skip(64)
+    assert capsys.readouterr().err == ''
+    now += 20
+    bar.update(64)
+  # 64 in 20 s are 3.2 a second; 1000 - 128 are left, for 272.5 s.
+  assert '128/1000 [00:20<04:32,  3.20 images/s]' in capsys.readouterr().err
+
+
+def test_a_total_that_is_not_known_is_left_open(capsys):
+  with console.bar(0, 'downloading', unit='MB') as bar:
+    bar.delay = bar.mininterval = 0
+    bar.update(3)
+  assert ' 3/? [' in capsys.readouterr().err
+
+
+NOTEBOOK = """
+import sys, types
+from unittest import mock
+import tqdm.notebook
+from mah_jax import console
+shell = types.SimpleNamespace()
+sys.modules['ipykernel'] = sys.modules['ipykernel.zmqshell'] = types.ModuleType('ipykernel')
+sys.modules['IPython'] = types.SimpleNamespace(get_ipython=lambda: shell)
+"""
+
+
+@pytest.mark.parametrize('widgets', [True, False])
+def test_a_notebook_gets_a_bar_of_its_own_or_one_of_text_without_ipywidgets(widgets):
+  """tqdm decides by what it finds in this process; a notebook and its widgets are pretended."""
+  code = NOTEBOOK + (
+      f'tqdm.notebook.IProgress = {"mock.MagicMock()" if widgets else "None"}\n'
+      'tqdm.notebook.HTML = mock.MagicMock()\n'
+      'tqdm.notebook.TqdmHBox = lambda children: mock.MagicMock(children=children)\n'
+      'tqdm.notebook.display = mock.MagicMock()\n'
+      'with console.bar(4, "work") as bar:\n'
+      '  bar.delay = 0; bar.update(2)\n'
+      '  console.say("a line")\n'
+      'print(isinstance(bar, tqdm.notebook.tqdm_notebook), isinstance(bar, console._Stopping))\n')
+  ran = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+  assert ran.stdout == f'a line\n{widgets} True\n', ran.stderr
+  assert ('2/4 [' in ran.stderr) != widgets and 'Warning' not in ran.stderr
 
 
 def _wait_until_noted(stop):

@@ -203,7 +203,7 @@ def test_a_download_shows_its_progress(tmp_path, capsys, server, published, monk
   bars = []
 
   class Bar(contextlib.nullcontext):
-    def __init__(self, total, name):
+    def __init__(self, total, name, unit):
       bars.append([total, 0])
 
     def update(self):

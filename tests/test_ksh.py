@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn import datasets
 
 from mah_jax import errors
 from mah_jax import similarity
+from mah_jax.data import digits as digits_lib
 from mah_jax.evaluation import metrics
 from mah_jax.methods import ksh
 from mah_jax.train import shallow
@@ -233,8 +233,8 @@ def test_rows_without_any_label_are_refused():
 @pytest.fixture(scope='module')
 def digits():
   """A fit to the digits, 100 of which are queries: x, labels, queries, database, method, state."""
-  images = datasets.load_digits()
-  x, labels = images.data.astype(np.float32), np.eye(10, dtype=np.uint8)[images.target]
+  data = digits_lib.load()
+  x, labels = data.images.reshape(-1, 64).astype(np.float32) / 15, data.labels
   rows = np.random.default_rng(0).permutation(len(x))
   queries, database = rows[:100], rows[100:]
   method = ksh.make(ksh.Options(anchors=100, labelled=300))

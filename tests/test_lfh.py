@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn import datasets
 
 from mah_jax import errors
 from mah_jax import similarity
+from mah_jax.data import digits
 from mah_jax.evaluation import metrics
 from mah_jax.methods import lfh
 from mah_jax.methods import linear
@@ -185,8 +185,8 @@ def test_more_columns_than_rows_are_refused():
 
 
 def test_digits():
-  digits = datasets.load_digits()
-  x, labels = digits.data.astype(np.float32), np.eye(10, dtype=np.uint8)[digits.target]
+  data = digits.load()
+  x, labels = data.images.reshape(-1, 64).astype(np.float32) / 15, data.labels
   rows = np.random.default_rng(0).permutation(len(x))
   queries, database = rows[:100], rows[100:]
   method = lfh.make(lfh.Options(columns=64))

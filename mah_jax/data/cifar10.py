@@ -64,13 +64,18 @@ def load(data_dir: pathlib.Path) -> dataset.Dataset:
   Raises:
     errors.InputError: there is no copy, or it is damaged.
   """
+  return dataset.Dataset(*found(data_dir).read(), CLASS_NAMES)
+
+
+def found(data_dir: pathlib.Path) -> Copy:
+  """The copy that `find` prefers; raises InputError with the command if there is none."""
   copy = find(data_dir)
   if copy is None:
     folders = ', '.join(f'{f.folder}/ or its files' for f in (BINARY, PYTHON))
     raise errors.InputError(
         f'No CIFAR-10 in {data_dir} (looked for {folders}, {", ".join(ARCHIVES)}, '
         f'cifar10/<version>/ of TFDS): run {FETCH} --data_dir={data_dir}')
-  return dataset.Dataset(*copy.read(), CLASS_NAMES)
+  return copy
 
 
 def find(data_dir: pathlib.Path) -> Copy | None:

@@ -49,6 +49,7 @@ class DatasetSpec(NamedTuple):
   """A dataset before it is read.
 
   load: reads it from a source.
+  find: says what there is at a source, and reads no image; raises InputError as `load`.
   files: what --data_dir holds, for the help text.
   mean, std: per channel, of pixels scaled to 0..1.
   protocols: by name, (dataset, share of queries, seed, name) -> Protocol; the first is the
@@ -59,6 +60,7 @@ class DatasetSpec(NamedTuple):
   takes_in: data_dir -> whether anything that is put below it becomes part of the dataset.
   """
   load: Callable[[Source], Dataset]
+  find: Callable[[Source], str]
   files: str
   mean: tuple[float, ...]
   std: tuple[float, ...]
@@ -91,6 +93,38 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
       choice of queries where there are no labels.
     errors.InputError: missing or unusable files.
   """
+  spec, source = _open(name, data_dir, protocol, query_list, Source(
+      storage.path(data_dir), cache_dir, on_start or (lambda total: lambda: None),
+      protocol == folder_lib.UNLABELLED, on_unlabelled, spread))
+  data = spec.load(source)
+  check(data.images, data.labels, unlabelled=folder_lib.UNLABELLED in spec.protocols)
+  if query_list:
+    split = _listed(data, query_list, split_seed)
+  else:
+    protocol = protocol or next(iter(spec.protocols))
+    if not data.is_labelled:
+      protocol = folder_lib.UNLABELLED
+    split = spec.protocols[protocol](data, query_fraction, split_seed, protocol)
+  if spec.has_names:  # a copy of such a dataset may lack files that others have
+    split = split._replace(content=splits.fingerprint(data.names, data.labels))
+  return data._replace(name=name, mean=spec.mean, std=spec.std, protocol=split)
+
+
+def find(name: str, data_dir: str, *, protocol: str = '', query_list: str = '',
+         on_unlabelled: Callable[[], None] = lambda: None) -> str:
+  """Says what there is of a dataset; no image is read. Arguments and errors are those of `load`."""
+  spec, source = _open(name, data_dir, protocol, query_list, Source(
+      storage.path(data_dir), None, lambda total: lambda: None,
+      protocol == folder_lib.UNLABELLED, on_unlabelled, None))
+  sentence = spec.find(source)
+  if query_list and not storage.path(query_list).is_file():
+    raise errors.InputError(f'--query_list={query_list} does not exist: correct the path.')
+  return sentence
+
+
+def _open(name: str, data_dir: str, protocol: str, query_list: str,
+          source: Source) -> tuple[DatasetSpec, Source]:
+  """The entry of a dataset, and a source that refuses a choice of queries without labels."""
   if name not in SPECS:
     raise errors.UsageError(
         f'Unknown dataset {name!r}; choose one of: {", ".join(sorted(SPECS))}.')
@@ -107,22 +141,9 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
       choice = f'--query_list={query_list}' if query_list else f'--protocol={protocol}'
       raise errors.UsageError(f'{choice} chooses queries, but the images in {data_dir} have no '
                               'labels to score them by: leave it out.')
-    on_unlabelled()
+    source.on_unlabelled()
 
-  data = spec.load(Source(
-      storage.path(data_dir), cache_dir, on_start or (lambda total: lambda: None),
-      protocol == folder_lib.UNLABELLED, check_unlabelled, spread))
-  check(data.images, data.labels, unlabelled=folder_lib.UNLABELLED in spec.protocols)
-  if query_list:
-    split = _listed(data, query_list, split_seed)
-  else:
-    protocol = protocol or next(iter(spec.protocols))
-    if not data.is_labelled:
-      protocol = folder_lib.UNLABELLED
-    split = spec.protocols[protocol](data, query_fraction, split_seed, protocol)
-  if spec.has_names:  # a copy of such a dataset may lack files that others have
-    split = split._replace(content=splits.fingerprint(data.names, data.labels))
-  return data._replace(name=name, mean=spec.mean, std=spec.std, protocol=split)
+  return spec, source._replace(on_unlabelled=check_unlabelled)
 
 
 def _listed(data: Dataset, query_list: str, seed: int) -> splits.Protocol:
@@ -204,6 +225,10 @@ def _load_prepared(name: str, source: Source) -> Dataset:
   return builders.read_encoded(prepared)
 
 
+def _find_prepared(name: str, source: Source) -> str:
+  return f'The images are in {multilabel.find_prepared(name, source.data_dir)}.'
+
+
 def _per_class(count: int):
   return lambda data, share, seed, name: splits.balanced(data.labels, count, seed, name)
 
@@ -240,7 +265,8 @@ def _share(data: Dataset, share: float, seed: int, name: str) -> splits.Protocol
 SPECS = {
     'digits': DatasetSpec(
         load=lambda source: digits.load(),
-        files='nothing, as scikit-learn brings them along',
+        find=lambda source: 'The images are in the package.',
+        files='nothing, as the package brings them along',
         mean=(0.28730380,), std=(0.35392868,),
         protocols={'digits-100-queries': _per_class(10),
                    'digits-500-training': _training_per_class(_per_class(10), 50)},
@@ -249,6 +275,7 @@ SPECS = {
     ),
     'cifar10': DatasetSpec(
         load=lambda source: cifar10.load(source.data_dir),
+        find=lambda source: f'The images are in {cifar10.found(source.data_dir).path}.',
         files='the folder that the fetch command fills, or that of the official files',
         mean=(0.49139968, 0.48215841, 0.44653091),
         std=(0.24703223, 0.24348513, 0.26158784),
@@ -261,6 +288,7 @@ SPECS = {
     ),
     'mirflickr': DatasetSpec(
         load=functools.partial(_load_prepared, 'mirflickr'),
+        find=functools.partial(_find_prepared, 'mirflickr'),
         files='the folder in which the fetch command prepares the official files',
         mean=(0.389, 0.420, 0.436), std=(0.239, 0.235, 0.246),
         # A row without labels is similar to nothing; the paper's queries have a label at least.
@@ -274,6 +302,7 @@ SPECS = {
     ),
     'nuswide': DatasetSpec(
         load=functools.partial(_load_prepared, 'nuswide'),
+        find=functools.partial(_find_prepared, 'nuswide'),
         files='the folder in which the fetch command prepares the official files',
         mean=(0.389, 0.420, 0.436), std=(0.239, 0.235, 0.246),
         protocols={'nuswide-1000-queries': _random(1_000, labelled_only=True),
@@ -282,6 +311,8 @@ SPECS = {
     ),
     'folder': DatasetSpec(
         load=_load_folder,
+        find=lambda source: folder_lib.find(source.data_dir, unlabelled=source.unlabelled,
+                                            on_unlabelled=source.on_unlabelled),
         files='any folder with a sub-folder of images for each class, or a CSV file of lines '
               f'file,label1;label2 (or a folder with such a {folder_lib.CSV}), or a folder of '
               'images without labels',

@@ -65,12 +65,7 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
   Raises:
     errors.InputError: files or labels that cannot be used.
   """
-  listing = _list(data_dir, unlabelled)
-  labels = _multi_hot(listing)                             # [files, L]
-  if listing.is_labelled:
-    _check_classes(data_dir, listing.class_names, labels)  # before the slow part
-  else:
-    on_unlabelled()
+  listing, labels = _labelled(data_dir, unlabelled, on_unlabelled)
 
   def read(file: int) -> bytes:
     return storage.read_file(listing.root / listing.names[file])
@@ -89,6 +84,14 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
 def takes_in(data_dir: pathlib.Path) -> bool:
   """Whether what is put below a folder becomes part of the dataset, as no list says what is."""
   return data_dir.is_dir() and not os.path.lexists(data_dir / CSV)
+
+
+def find(data_dir: pathlib.Path, *, unlabelled: bool = False,
+         on_unlabelled: Callable[[], None] = lambda: None) -> str:
+  """Says how many images and classes there are; no image is read. See `load`."""
+  listing, _ = _labelled(data_dir, unlabelled, on_unlabelled)
+  classes = f'in {len(listing.class_names):,} classes' if listing.is_labelled else 'without labels'
+  return f'{len(listing.names):,} images {classes} are in {data_dir}.'
 
 
 def read_labels(path: pathlib.Path) -> dict[str, set[str]]:
@@ -124,6 +127,18 @@ def query_rows(names: Sequence[str], list_file: pathlib.Path) -> np.ndarray:
   if not lines:
     raise errors.InputError(f'{list_file} names no image: write one file name on each line.')
   return np.array(list(lines), np.int64)
+
+
+def _labelled(data_dir: pathlib.Path, unlabelled: bool,
+              on_unlabelled: Callable[[], None]) -> tuple[Listing, np.ndarray]:
+  """The files and their labels [files, L], before any is decoded, which is slow; see `load`."""
+  listing = _list(data_dir, unlabelled)
+  labels = _multi_hot(listing)
+  if listing.is_labelled:
+    _check_classes(data_dir, listing.class_names, labels)
+  else:
+    on_unlabelled()
+  return listing, labels
 
 
 def _list(data_dir: pathlib.Path, unlabelled: bool) -> Listing:

@@ -49,7 +49,7 @@ def download(url: str, target: pathlib.Path, sha256: str) -> None:
 def _write(response: http.client.HTTPResponse, part: pathlib.Path) -> None:
   """Writes the answer of a server to a file."""
   size = int(response.headers.get('Content-Length', 0))  # 0: the server does not say
-  with part.open('wb') as file, console.bar(-(-size // CHUNK), 'downloading megabytes') as bar:
+  with part.open('wb') as file, console.bar(-(-size // CHUNK), 'downloading', unit='MB') as bar:
     while chunk := response.read(CHUNK):
       file.write(chunk)
       bar.update()

@@ -1,5 +1,6 @@
 """What can be done: each file is the whole story of one --mode."""
 
+from mah_jax.modes import check
 from mah_jax.modes import encode
 from mah_jax.modes import evaluate
 from mah_jax.modes import export
@@ -10,4 +11,4 @@ from mah_jax.modes import train
 
 MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode,
          'search': search.search, 'index': index.index, 'serve': serve.serve,
-         'export': export.export}
+         'export': export.export, 'check': check.check}

@@ -16,6 +16,7 @@ from mah_jax.train import backbone
 from mah_jax.train import checkpoint
 from mah_jax.train import dataset
 from mah_jax.train import model as model_lib
+from mah_jax.train import outlook
 from mah_jax.train import processes
 from mah_jax.train import shallow
 from mah_jax.train import sources as sources_lib
@@ -95,14 +96,21 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
                             f'past {first} rounds already.')
   folder.keep_rounds(first)  # which may refuse what is there
   folder.write_config(config, trainer.devices)
-  with (console.bar(plan.num_steps, 'training', done=int(state.step)) as bar,
+  if int(state.step) < plan.num_steps:
+    trainer.check_memory(state)
+    say(outlook.of_network(trainer, state, folder.path))
+  pace = outlook.Pace(config, plan, len(trainer.data.images), trainer.devices.platform, say)
+  with (console.bar(plan.images_after(plan.num_steps), 'training',
+                    done=plan.images_after(int(state.step))) as bar,
         stop.deferred()):
 
     stopping = 0  # the signal that all processes stop for
+    step = int(state.step)
 
     def on_step(steps):
-      nonlocal stopping
-      bar.update(steps)
+      nonlocal stopping, step
+      step += steps
+      (bar.update if pace.note(step) else bar.skip)(plan.images_after(step) - bar.n)
       checkpoints.poll()
       stopping = trainer.devices.largest(stop.asked or 0)
       return stopping > 0
@@ -156,6 +164,7 @@ def _fit_features(config: config_lib.Config, devices: step_lib.Devices,
   queries, database = x[split.queries], x[split.database]  # copies, made once
   training = None if split.training_part is None else x[split.training]
   folder.write_config(config, devices)
+  say(outlook.of_fit(config, data, x.shape[1], devices, folder.path))
   seeds = range(config.seed, config.seed + config.num_seeds)
   fits, metrics, began = [], [], time.monotonic()
   for seed in seeds:

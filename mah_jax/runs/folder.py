@@ -59,6 +59,16 @@ class RunFolder:
       yield
 
   def _claim(self, config: config_lib.Config):
+    self.check(config)
+    try:
+      self.checkpoints.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      raise errors.InputError(f'--workdir={self.path} cannot be written to '
+                              f'({error.strerror}): choose another.') from error
+    self.check_codes()
+
+  def check(self, config: config_lib.Config):
+    """Refuses a folder that holds another run, or nothing that this one could go on with."""
     self.check_own()
     saved = self.flags()
     if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()
@@ -67,12 +77,6 @@ class RunFolder:
     if self.has_codes_only and config.spec.trains_network:
       raise errors.InputError(f'{self.path} holds the codes of a run, but no checkpoint to resume: '
                               'score them with --mode=evaluate, or choose another --workdir.')
-    try:
-      self.checkpoints.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-      raise errors.InputError(f'--workdir={self.path} cannot be written to '
-                              f'({error.strerror}): choose another.') from error
-    self.check_codes()
 
   def check_codes(self):
     """Refuses a folder codes/ that must not be replaced, as somebody put something there."""

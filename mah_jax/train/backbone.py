@@ -57,19 +57,39 @@ def load(config: config_lib.Config, module: nn.Module, channels: int,
   return _from_run(path, config, module, channels, devices)
 
 
+def find(config: config_lib.Config, channels: int, platform: str) -> str:
+  """Says what the backbone starts from; weights are read for it, those of a run looked for."""
+  module = make(config, platform)
+  if not config.pretrained:
+    return f'--pretrained is empty: {config.backbone} starts from random numbers.'
+  path = storage.path(config.pretrained)
+  if _run_flags(path) is None:
+    return pretrained.load(config.pretrained, config.backbone, module, channels).report
+  _check_run(path, config)
+  if not any((path / 'checkpoints').glob('*')):
+    raise errors.InputError(f'The run in {path} has no checkpoint: train it, or name other '
+                            'weights.')
+  return f'{config.backbone} starts from the run in {path}.'
+
+
 def _run_flags(path: pathlib.Path) -> dict[str, Any] | None:
   """The flags of the run in a folder, or None where there is no run."""
   return config_lib.saved_flags(path) if (path / 'config.json').is_file() else None
 
 
-def _from_run(path: pathlib.Path, config: config_lib.Config, module: nn.Module,
-              channels: int, devices: step_lib.Devices) -> pretrained.Pretrained:
-  """The backbone in the newest checkpoint of a run."""
+def _check_run(path: pathlib.Path, config: config_lib.Config):
+  """Refuses the run in a folder if its backbone is another."""
   flags = _run_flags(path)
   for name in ('backbone', 'width', 'feature'):
     if flags.get(name) != getattr(config, name):
       raise errors.InputError(f'The run in {path} has --{name}={flags.get(name)}, not '
                               f'{getattr(config, name)}: use its value, or other weights.')
+
+
+def _from_run(path: pathlib.Path, config: config_lib.Config, module: nn.Module,
+              channels: int, devices: step_lib.Devices) -> pretrained.Pretrained:
+  """The backbone in the newest checkpoint of a run."""
+  _check_run(path, config)
   with contextlib.closing(checkpoint.Checkpoints(path / 'checkpoints', devices)) as saved:
     step, reports = saved.newest()
     pixels = saved.meta(step)['pixels']

@@ -56,6 +56,13 @@ def check_apart(config: config_lib.Config, flag: str, target: pathlib.Path):
                             f'dataset: choose another --{flag}.')
 
 
+def find(config: config_lib.Config) -> str:
+  """Says what there is of the dataset; no image is read. Raises what `load` would."""
+  return datasets.find(config.dataset, config.data_dir, protocol=config.protocol,
+                       query_list=config.query_list,
+                       on_unlabelled=lambda: _check_unlabelled(config))
+
+
 def _check_unlabelled(config: config_lib.Config):
   """Refuses a method that learns from labels, and flags that choose what is scored."""
   if config.spec.supervised:

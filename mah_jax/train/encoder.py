@@ -99,11 +99,11 @@ class Encoder:
     """The pixels of all images, [rows, side, side, ch] uint8."""
     batches = list(pipeline.batches(np.arange(len(images)), self._batch_size))
     shares = [self._devices.share(batch.row) for batch in batches]
-    with console.bar(len(batches), 'decoding images') as bar:
+    with console.bar(len(images), 'decoding images') as bar:
       parts = []
       for batch, part in zip(batches, stream.Stream(images, shares, **self._shape)):
         parts.append(self._devices.join(part)[batch.valid > 0])
-        bar.update()
+        bar.update(len(parts[-1]))
     return np.concatenate(parts)
 
   def stream(self, images: np.ndarray | images_lib.Encoded,

@@ -102,9 +102,14 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
   return Features(np.load(finished, mmap_mode='r'), extractor)
 
 
-def _pixels(data: datasets.Dataset) -> np.ndarray:
-  if not isinstance(data.images, np.ndarray):
+def check_pixels(in_files: bool):
+  """Refuses pixels as features where images are files, each of a size of its own."""
+  if in_files:
     raise errors.UsageError(f'Features of photographs need --pretrained weights: {imagenet.HINT}.')
+
+
+def _pixels(data: datasets.Dataset) -> np.ndarray:
+  check_pixels(in_files=not isinstance(data.images, np.ndarray))
   return data.images.reshape(len(data.images), -1).astype(np.float32) / 255
 
 

@@ -57,6 +57,11 @@ class Plan:
     """Training steps in all."""
     return self.num_rounds * self.steps_per_round
 
+  def images_after(self, steps: int) -> int:
+    """Images that so many steps see; the last batch of an epoch may be filled up by others."""
+    epochs, rest = divmod(steps, self.steps_per_epoch)
+    return epochs * self.num_sampled + rest * self.batch_size
+
 
 def make_plan(config: config_lib.Config, num_rows: int) -> Plan:
   """The plan of a Config for so many rows for training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import jax
@@ -13,6 +14,11 @@ def limit(devices: Sequence[jax.Device]) -> int | None:
   """Bytes that programs may use on each device; None where that is not known, as on CPUs."""
   stats = [device.memory_stats() or {} for device in devices]
   return min((known['bytes_limit'] for known in stats if 'bytes_limit' in known), default=None)
+
+
+def of_machine() -> int:
+  """Bytes of memory that this machine has."""
+  return os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')
 
 
 def needed(program: jax.stages.Compiled) -> int:

@@ -45,7 +45,8 @@ def fit(config: config_lib.Config, queries: np.ndarray, database: np.ndarray, la
   method, key = config.spec.make(config.options), jax.random.key(seed)
   rows = database if training is None else training
   codes, states, seconds = [], [], 0.0
-  with console.bar(len(config.code_lengths), f'{config.method}, seed {seed}') as bar:
+  with console.bar(len(config.code_lengths), f'{config.method}, seed {seed}',
+                   unit='lengths') as bar:
     for c in config.code_lengths:
       began = time.monotonic()
       fitted = jax.block_until_ready(method.fit(rows, labels, c, jax.random.fold_in(key, c)))

@@ -74,6 +74,7 @@ class Trainer:
   plan: how long it trains.
   method: what its training and its codes are.
   programs: what it runs on the devices.
+  step_bytes: what a step needs on each device, once known; None where devices do not tell.
   """
 
   def __init__(self, config: config_lib.Config, data: datasets.Dataset,
@@ -104,7 +105,7 @@ class Trainer:
         config, lambda: Programs(config, self.method, self.plan, reads, devices))
     self.network, self.train_step = self.programs.network, self.programs.train_step
     self._state, self._outputs = None, {}  # the newest state, and its outputs by their rows
-    self._room = None  # bytes for rows on each device, once that is known
+    self.step_bytes = self._room = None  # bytes on each device: of a step, and left for rows
 
   @property
   def _rows(self) -> Any:
@@ -162,7 +163,7 @@ class Trainer:
           f'A step of --batch_size={self.plan.batch_size} on {len(self.devices.devices)} devices '
           f'needs {needed / memory.MEGABYTE:.0f} MB on each, which has '
           f'{limit / memory.MEGABYTE:.0f} MB: {remedy}.')
-    self._room = limit - needed
+    self.step_bytes, self._room = needed, limit - needed
 
   def _step_bytes(self, state: step_lib.TrainState) -> int:
     """Bytes that a training step needs on each device; it is compiled, and stays so."""
