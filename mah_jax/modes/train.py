@@ -11,6 +11,7 @@ from mah_jax import console
 from mah_jax import errors
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import results
+from mah_jax.runs import run_page
 from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
@@ -46,6 +47,8 @@ def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_
   if outcome.model is not None:
     model_lib.write(folder.model, outcome.model)
   table.say(results.write(folder, config, data, outcome))
+  if config.report:
+    run_page.write(folder, data)
   console.say(f'Written to {folder.path}.')
 
 

@@ -27,6 +27,7 @@ class RunFolder:
     self.archive = self.path / 'codes.npz'
     self.model = self.path / 'model.npz'
     self.results = self.path / 'results.json'
+    self.report = self.path / 'report.html'
     self._metrics = self.path / 'metrics.jsonl'
 
   @property
