@@ -47,9 +47,10 @@ def _results(workdir):
 
 
 def _rounds(workdir):
-  """Lines of metrics.jsonl without their times."""
+  """Lines of metrics.jsonl without their times and speeds."""
   lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
-  return [{name: value for name, value in line.items() if name != 'seconds'} for line in lines]
+  return [{name: value for name, value in line.items()
+           if name not in ('seconds', 'images_per_second')} for line in lines]
 
 
 def _assert_same_run(one, two):

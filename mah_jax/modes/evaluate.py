@@ -17,6 +17,7 @@ from mah_jax.runs import run_page
 from mah_jax.runs import table
 from mah_jax.train import checkpoint
 from mah_jax.train import dataset
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 from mah_jax.train import trainer as trainer_lib
 
@@ -43,7 +44,7 @@ def evaluate(config: config_lib.Config):
       written = results.write(folder, config, data, outcome)
     table.say(written)
     if config.report:
-      run_page.write(folder, data)
+      processes.once(lambda: run_page.write(folder, data))
     console.say(f'Written to {folder.path}.')
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.runs import tensorboard
 from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
@@ -29,6 +30,7 @@ class RunFolder:
     self.results = self.path / 'results.json'
     self.report = self.path / 'report.html'
     self._metrics = self.path / 'metrics.jsonl'
+    self._events = self.path / 'events.out.tfevents.mah_jax'
 
   @property
   def has_codes_only(self) -> bool:
@@ -108,22 +110,24 @@ class RunFolder:
 
   def keep_rounds(self, rounds: int):
     """Drops the lines of metrics.jsonl after round number `rounds`; they come again."""
-    if not self._metrics.exists():
-      return
-    lines = self._metrics.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith('\n')]  # a kill may have cut off the last one
-    try:
-      kept = [line for line in whole if json.loads(line)['round'] <= rounds]
-    except (ValueError, KeyError, TypeError):
-      raise errors.InputError(f'{self._metrics} is damaged: remove it to resume the run.') from None
-    storage.write(self._metrics, ''.join(kept).encode())
+    if self._metrics.exists():
+      lines = self._metrics.read_text().splitlines(keepends=True)
+      whole = [line for line in lines if line.endswith('\n')]  # a kill may have cut off the last
+      try:
+        kept = [line for line in whole if json.loads(line)['round'] <= rounds]
+      except (ValueError, KeyError, TypeError):
+        raise errors.InputError(f'{self._metrics} is damaged: remove it to resume the '
+                                'run.') from None
+      storage.write(self._metrics, ''.join(kept).encode())
+    tensorboard.write(self._events, self.rounds())
 
   def rounds(self) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl."""
     if not self._metrics.exists():
       return []
     try:
-      return [json.loads(line) for line in self._metrics.read_text().splitlines()]
+      lines = self._metrics.read_text().splitlines(keepends=True)
+      return [json.loads(line) for line in lines if line.endswith('\n')]  # one may be half written
     except ValueError:
       raise errors.InputError(f'{self._metrics} is damaged: give the command of its run '
                               'again.') from None
@@ -131,3 +135,4 @@ class RunFolder:
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""
     storage.append(self._metrics, json.dumps(metrics))
+    tensorboard.append(self._events, metrics)

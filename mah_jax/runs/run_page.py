@@ -6,7 +6,10 @@ It is made of what the run folder holds, so that it can be made half-way through
 from __future__ import annotations
 
 import collections
+import dataclasses
 import json
+import re
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -37,7 +40,11 @@ SHOWN = 6       # queries with pictures: the first ones, and as many of the wors
 ACROSS = 10     # neighbours of each
 SIDE = 64       # pixels of a picture
 LISTED = 12     # pairs of classes that are confused most
-NAME = 34       # letters of a file name below a picture
+LENGTHS = 6     # code lengths whose bits and classes are drawn, the shortest
+BITS = 128      # bits of a code that are drawn, the first
+MEANING = 140   # letters of what a flag means
+POINTS = 400    # rounds of a curve
+LETTERS = 60    # of a name, or of the labels of an image
 
 Block = page_lib.Block
 Plain = page_lib.Plain
@@ -84,9 +91,9 @@ class Run(NamedTuple):
   def class_names(self) -> list[str]:
     """The names of the labels; their numbers where nobody knows them."""
     if self.results is not None:
-      return list(self.results['classes'])
+      return [_shortened(name) for name in self.results['classes']]
     if self.data is not None:
-      return list(self.data.class_names)
+      return [_shortened(name) for name in self.data.class_names]
     words = next((m['codebook']['codewords'] for m in self.metrics.values()), [])
     return [f'label {i}' for i in range(len(words))]
 
@@ -168,7 +175,8 @@ def _head(run: Run) -> list[Block]:
     seconds = results.get('timing', {}).get('fit_seconds')
     if seconds is not None:
       rounds = f' of {results["round"]} rounds' if 'round' in results else ''
-      sentences.append(f'Training{rounds} took {console.clock(seconds)}.')
+      work = 'Training' if rounds else 'Fitting'
+      sentences.append(f'{work}{rounds} took {console.clock(seconds)}.')
     if len(results['seeds']) > 1:
       sentences.append(f'Scores are means of {len(results["seeds"])} seeds; codes, curves and '
                        f'pictures are those of seed {results["seeds"][0]}.')
@@ -217,7 +225,8 @@ def _rounds(run: Run) -> list[Block]:
   """MAP, losses, rates and speed over rounds."""
   if len(run.rounds) < 2:
     return []
-  lines, drawn = run.rounds, []
+  every, drawn = -(-len(run.rounds) // POINTS), []
+  lines = run.rounds[::-1][::every][::-1]  # the last one among them
   numbers = [line['round'] for line in lines]
   maps = {}
   for c in run.metrics:
@@ -289,11 +298,11 @@ def _codewords(run: Run) -> list[Block]:
     return []
   shown, names = _shown_classes(run), run.class_names
   drawn = []
-  for c, scores in run.metrics.items():
-    words = scores['codebook']['codewords']
+  for c, scores in list(run.metrics.items())[:LENGTHS]:
+    words = [word[:BITS] for word in scores['codebook']['codewords']]
     drawn.append(page_lib.Drawing(svg.bits(
         [words[i] for i in shown], [names[i] for i in shown],
-        f'{c} bits: {scores["codebook"]["distinct"]} codewords')))
+        f'{c} bits: {scores["codebook"]["distinct"]} codewords{_first_bits(c)}')))
   some = f' {CLASSES} of {len(names)} classes are shown.' if len(shown) < len(names) else ''
   return [page_lib.Beside(drawn),
           page_lib.Text('The codeword of a class is the majority, bit by bit, of the database rows '
@@ -306,7 +315,7 @@ def _confusions(run: Run, near: dict[str, neighbours.Neighbours]) -> list[Block]
     return []
   shown, drawn, blocks = _shown_classes(run), [], []
   names = [run.class_names[i] for i in shown]
-  for c, scores in run.metrics.items():
+  for c, scores in list(run.metrics.items())[:LENGTHS]:
     words = [scores['codebook']['codewords'][i] for i in shown]
     apart = np.array([[sum(a != b for a, b in zip(x, y)) if x and y and i != j else np.nan
                        for j, y in enumerate(words)] for i, x in enumerate(words)])
@@ -318,22 +327,27 @@ def _confusions(run: Run, near: dict[str, neighbours.Neighbours]) -> list[Block]
       'distance 0 cannot be told apart by their codewords.')]
   if not near:
     return blocks
+  share_of_label = run.labels[1].mean(axis=0)
   several = bool((run.labels[1].sum(axis=1) > 1).any())
   drawn, first = [], min(FIRST, len(run.labels[1]))
-  for c, of_length in near.items():
+  title = f'labels of the first {first} rows' + (', above chance' if several else '')
+  for c, of_length in list(near.items())[:LENGTHS]:
     shares = neighbours.confusions(of_length.labels, run.labels[0])
+    if several:
+      shares = shares - share_of_label
+    elif not drawn:
+      worst = _confused(run.class_names, shares, c)
     part = shares[np.ix_(shown, shown)]
     drawn.append(page_lib.Drawing(svg.heat_map(
-        part, [[f'{x:.2f}'.removeprefix('0') if x >= 0.005 else '0' for x in row]
-               for row in part], names, f'{c} bits: labels of the first {first} rows')))
-    if len(drawn) == 1:
-      worst = _confused(run.class_names, shares, c)
-  blocks += [page_lib.Beside(drawn), page_lib.Text(
-      f'The share of the first {first} rows that carry a label (column), for the queries of a '
-      'class (row).' + (' Images have several labels, so that rows add up to more than 1 and a '
-                        'large number beside the diagonal may be right.' if several else
-                        ' A perfect run has 1 on the diagonal.'))]
-  return blocks + ([] if several else worst)
+        part / (np.nanmax(np.abs(part)) or 1) if several else part,
+        [[f'{x:.2f}'.replace('0.', '.') if abs(x) >= 0.005 else '0' for x in row]
+         for row in part], names, f'{c} bits: {title}')))
+  words = (f'Images have several labels: of the first {first} rows, how much larger is the share '
+           'that carries a label (across) for the queries with a label (down) than in the whole '
+           'database? The darker, the more.' if several else
+           f'The share of the first {first} rows with each label (across), for the queries of a '
+           'class (down). A perfect run has 1 on the diagonal.')
+  return [*blocks, page_lib.Beside(drawn), page_lib.Text(words), *([] if several else worst)]
 
 
 def _confused(names: Sequence[str], shares: np.ndarray, c: str) -> list[Block]:
@@ -353,7 +367,7 @@ def _bits(run: Run) -> list[Block]:
   if not run.codes:
     return []
   rows, drawn = [], []
-  for c, codes in run.codes.items():
+  for c, codes in list(run.codes.items())[:LENGTHS]:
     of_code = np.bincount(distinct.number_rows(codes.database).of_row) / len(codes.database)
     entropy = -(of_code * np.log2(of_code)).sum()
     positive = (codes.database > 0).mean(axis=0)
@@ -361,13 +375,18 @@ def _bits(run: Run) -> list[Block]:
                  f'{entropy:.2f}', f'{of_code.max():.3f}',
                  f'{np.minimum(positive, 1 - positive).min():.3f}'])
     drawn.append(page_lib.Drawing(svg.bars(
-        positive.tolist(), [str(i + 1) for i in range(len(positive))],
-        svg.Axes(f'{c} bits: share of 1', 'bit', 'share of rows', (0.0, 1.0)), level=0.5)))
+        positive[:BITS].tolist(), [str(i + 1) for i in range(min(len(positive), BITS))],
+        svg.Axes(f'{c} bits: share of 1{_first_bits(c)}', 'bit', 'share of rows', (0.0, 1.0)),
+        level=0.5)))
   return [page_lib.Table(['bits', 'codes in use', 'of', 'entropy (bits)',
                           'share of the commonest code', 'rarer value of the most uneven bit'],
                          rows), page_lib.Beside(drawn),
           page_lib.Text('Codes of the database that are searched. A bit tells most where half of '
                         'the rows have it; entropy is how many bits the codes are worth.')]
+
+
+def _first_bits(c: str) -> str:
+  return f', first {BITS} bits' if int(c) > BITS else ''
 
 
 def _pictures(run: Run, near: dict[str, neighbours.Neighbours]) -> list[Block]:
@@ -412,20 +431,23 @@ def _strip(run: Run, codes: Codes, number: int, at_zero: int | None,
     good = bool((own & labels[row]).any())
     tiles.append(_picture(run, split.database[row], run.names[1][row], [
         f'{"✓" if good else "✗"} distance {distance}', _labels(run, labels[row])], good))
-  return page_lib.Strip(f'AP {precision:.3f}, {at_zero:,} rows at distance 0', tiles)
+  return page_lib.Strip(f'AP {precision:.3f}; rows at distance 0: {at_zero:,}', tiles)
 
 
 def _labels(run: Run, row: np.ndarray) -> str:
   names = [run.class_names[i] for i in np.flatnonzero(row)]
-  return ', '.join(names) or 'no label'
+  return _shortened(', '.join(names)) or 'no label'
+
+
+def _shortened(text: str) -> str:
+  return text if len(text) <= LETTERS else f'{text[:LETTERS - 1]}…'
 
 
 def _picture(run: Run, row: int, name: Any, lines: Sequence[str],
              good: bool | None = None) -> page_lib.Picture:
   """A small picture of a row of the dataset; an image that cannot be read is left empty."""
-  images, name = run.data.images, str(name)
-  texts = [Plain(line) for line in
-           (*lines, name if len(name) <= NAME else f'…{name[1 - NAME:]}')]
+  images = run.data.images
+  texts = [Plain(line) for line in (*lines, _shortened(str(name).rpartition('/')[2]))]
   if isinstance(images, np.ndarray):
     pixels = images[row]
     if max(pixels.shape[:2]) <= SIDE:
@@ -445,8 +467,7 @@ def _settings(run: Run) -> list[Block]:
   text = {name: options.text(value) for name, value in flags.items()}
   changed = [name for name in flags if name in fields
              and text[name] != options.text(fields[name].default)]
-  rows = [[page_lib.Plain(f'--{name}={text[name]}'), page_lib.Plain(fields[name].metadata['doc'])]
-          for name in changed]
+  rows = [[Plain(f'--{name}={text[name]}'), Plain(_meaning(fields[name]))] for name in changed]
   versions = ', '.join(f'{name} {number}' for name, number in run.about.get('versions', {}).items())
   devices = collections.Counter(run.about.get('devices', []))
   machine = ', '.join(f'{count} x {name}' for name, count in devices.items())
@@ -455,3 +476,9 @@ def _settings(run: Run) -> list[Block]:
           page_lib.Text(Plain(f'Devices: {machine}. Versions: {versions}.')),
           page_lib.Details('All settings of this run, those at their defaults too',
                            [page_lib.Text(Plain(everything))])]
+
+
+def _meaning(field: dataclasses.Field) -> str:
+  """The first sentence of what a flag means, or its beginning."""
+  sentence = re.split(r'(?<=\.) ', field.metadata['doc'])[0]
+  return textwrap.shorten(sentence, MEANING, placeholder=' …')

@@ -21,6 +21,7 @@ DASHES = '', '7 3', '2 3'        # in turn, so that curves that cover each other
 LETTER = 6.2                     # width of a letter, about
 NAME = 18                        # letters of a name that have room beside a row
 CELL, SMALL, WRITTEN = 28, 14, 15  # sides of cells with and without texts; most rows with them
+SHADES = 20                      # of a heat map
 SLANT = 0.87                     # height of a slanted name in parts of its length
 BIT = 14                         # side of a bit
 
@@ -104,8 +105,8 @@ def heat_map(shades: np.ndarray, texts: Sequence[Sequence[str]], names: Sequence
              title: str) -> str:
   """A square of cells, as dark as their shades [L, L] from 0 to 1; those of NaN are left out.
 
-  Each has a text, which is written into it where there is room and shown when it is pointed at.
-  The names are those of the rows and of the columns.
+  Each has a text, which is written into it where there is room. The names are those of the rows
+  and of the columns.
   """
   written = len(names) <= WRITTEN
   cell, left = CELL if written else SMALL, _margin(names)
@@ -116,16 +117,14 @@ def heat_map(shades: np.ndarray, texts: Sequence[Sequence[str]], names: Sequence
     parts.append(_text(left - 6, top + middle, _short(name), 'end'))
     parts.append(f'<g transform="translate({left + middle:.1f} {top - 6}) rotate(-60)">'
                  f'{_text(0, 0, _short(name))}</g>')
-  for (i, j), shade in np.ndenumerate(shades):
-    if not math.isfinite(shade):
-      continue
-    x, y = left + j * cell, top + i * cell
-    words = f'{_escape(names[i])}, {_escape(names[j])}: {_escape(texts[i][j])}'
-    parts.append(f'<rect class="heat" x="{x}" y="{y}" width="{cell - 1}" height="{cell - 1}" '
-                 f'fill-opacity="{0.05 + 0.95 * shade:.2f}"><title>{words}</title></rect>')
-    if written:
-      parts.append(_text(x + cell / 2 - 0.5, y + cell / 2 + 4, texts[i][j], 'middle',
-                         'on' if shade > 0.45 else ''))
+  # Cells of about the same shade are one path, which keeps large squares short.
+  levels = np.where(np.isfinite(shades), np.rint(np.nan_to_num(shades).clip(0, 1) * SHADES), -1)
+  for level in range(SHADES + 1):
+    cells = [(left + j * cell, top + i * cell) for i, j in zip(*np.nonzero(levels == level))]
+    parts.append(_squares('heat', cells, cell - 1, 0.05 + 0.95 * level / SHADES))
+  for i, j in zip(*np.nonzero(levels >= 0)) if written else ():
+    parts.append(_text(left + (j + 0.5) * cell - 0.5, top + (i + 0.5) * cell + 4, texts[i][j],
+                       'middle', 'on' if shades[i, j] > 0.45 else ''))
   width = left + len(names) * cell + round(top / 3)  # the last name leans out
   return _svg(max(width, _title_width(title)), top + len(names) * cell + 8, title, parts)
 
@@ -133,12 +132,11 @@ def heat_map(shades: np.ndarray, texts: Sequence[Sequence[str]], names: Sequence
 def bits(words: Sequence[str], names: Sequence[str], title: str) -> str:
   """Codewords, texts of 0 and 1, as rows of squares: full ones are 1."""
   left, top = _margin(names), 34
-  parts = []
-  for i, (name, word) in enumerate(zip(names, words)):
-    parts.append(_text(left - 6, top + (i + 0.5) * BIT + 4, _short(name), 'end'))
-    parts += [f'<rect class="{"one" if bit == "1" else "zero"}" x="{left + j * BIT}" '
-              f'y="{top + i * BIT}" width="{BIT - 2}" height="{BIT - 2}"/>'
-              for j, bit in enumerate(word)]
+  parts = [_text(left - 6, top + (i + 0.5) * BIT + 4, _short(name), 'end')
+           for i, name in enumerate(names)]
+  for style, value in (('one', '1'), ('zero', '0')):
+    parts.append(_squares(style, [(left + j * BIT, top + i * BIT) for i, word in enumerate(words)
+                                  for j, bit in enumerate(word) if bit == value], BIT - 2))
   width = left + max(map(len, words)) * BIT + 8
   return _svg(max(width, _title_width(title)), top + len(words) * BIT + 8, title, parts)
 
@@ -189,6 +187,15 @@ def _title_width(title: str) -> int:
 def _margin(names: Sequence[str]) -> int:
   """Room for the names of rows."""
   return 16 + round(LETTER * max(len(_short(name)) for name in names))
+
+
+def _squares(style: str, corners: Sequence[tuple[int, int]], side: int,
+             opacity: float = 1.0) -> str:
+  """Squares of one style as a single path, by their upper left corners."""
+  if not corners:
+    return ''
+  path = ''.join(f'M{x} {y}h{side}v{side}h-{side}z' for x, y in corners)
+  return f'<path class="{style}" fill-opacity="{opacity:.2f}" d="{path}"/>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = 'start', style: str = '') -> str:
