@@ -42,7 +42,7 @@ svg.drawn text.on { fill: #fff; }
 .line.s5 { stroke: var(--s5); } .dot.s5 { fill: var(--s5); }
 .line.s6 { stroke: var(--s6); } .dot.s6 { fill: var(--s6); }
 .line.s7 { stroke: var(--s7); } .dot.s7 { fill: var(--s7); }
-.beside { display: flex; flex-wrap: wrap; gap: 0 1.5em; align-items: flex-start; }
+.beside { display: flex; flex-wrap: wrap; gap: 0 0.5em; align-items: flex-start; }
 .beside figure { max-width: 100%; }
 figcaption, .note { font-size: 13px; opacity: 0.85; max-width: 60em; }
 .cards { display: flex; flex-wrap: wrap; gap: 0.8em; }

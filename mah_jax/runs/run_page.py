@@ -246,10 +246,11 @@ def _rounds(run: Run) -> list[Block]:
                                         'mean over a round'))
             for group, curves in groups.items()]
   for name, title, y in (('learning_rate', 'learning rate', 'at the end of the round'),
-                         ('images_per_second', 'speed of training', 'images per second')):
+                         ('images_per_second', 'speed of training, compilation included',
+                          'images per second')):
     if all(name in line for line in lines):
       curve = svg.Curve(numbers, [line[name] for line in lines])
-      drawn.append(svg.curves({title: curve}, svg.Axes(title, 'round', y)))
+      drawn.append(svg.curves({name: curve}, svg.Axes(title, 'round', y)))
   kinds = {kind for line in lines for scores in line['metrics'].values() for kind in scores}
   words = ('Rounds whose database codes were not solved for yet are scored as assigned.'
            if scores_lib.ASSIGNED in kinds and scores_lib.LEARNED in kinds else '')
@@ -323,8 +324,8 @@ def _confusions(run: Run, near: dict[str, neighbours.Neighbours]) -> list[Block]
         1 - apart / int(c), [[f'{x:.0f}' for x in row] for row in apart], names,
         f'{c} bits: distances of codewords')))
   blocks += [page_lib.Beside(drawn), page_lib.Text(
-      'How many bits the codewords of two classes differ in; the nearer, the darker. Classes at '
-      'distance 0 cannot be told apart by their codewords.')]
+      'How many bits the codewords of two classes differ in; the nearer, the stronger the colour. '
+      'Classes at distance 0 cannot be told apart by their codewords.')]
   if not near:
     return blocks
   share_of_label = run.labels[1].mean(axis=0)
@@ -344,7 +345,7 @@ def _confusions(run: Run, near: dict[str, neighbours.Neighbours]) -> list[Block]
          for row in part], names, f'{c} bits: {title}')))
   words = (f'Images have several labels: of the first {first} rows, how much larger is the share '
            'that carries a label (across) for the queries with a label (down) than in the whole '
-           'database? The darker, the more.' if several else
+           'database? The stronger the colour, the more.' if several else
            f'The share of the first {first} rows with each label (across), for the queries of a '
            'class (down). A perfect run has 1 on the diagonal.')
   return [*blocks, page_lib.Beside(drawn), page_lib.Text(words), *([] if several else worst)]

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-WIDTH, HEIGHT = 420, 270         # of a panel with axes
-LEFT, RIGHT, TOP, BOTTOM = 46, 14, 46, 40
+WIDTH, HEIGHT = 340, 235         # of a panel with axes
+LEFT, RIGHT, TOP, BOTTOM = 54, 14, 46, 40
+LINE = 15                        # height of a line of text
 COLOURS = 8                      # classes s0 to s7
 DASHES = '', '7 3', '2 3'        # in turn, so that curves that cover each other are all seen
 LETTER = 6.2                     # width of a letter, about
@@ -60,7 +61,7 @@ def curves(named: Mapping[str, Curve], axes: Axes) -> str:
              else _ticks(low_x, high_x, whole=all(float(v).is_integer() for v in x)))
   parts = [_frame(axes, [(place(t, low_y)[0], _number(t)) for t in ticks_x],
                   [(place(x[0], t)[1], _number(t)) for t in _ticks(low_y, high_y)])]
-  legend, drawn = LEFT, 0
+  legend, drawn, x_legend, y_legend = [], 0, LEFT, 34
   for name, curve in named.items():
     style, dash = ('faint', '3 4') if curve.faint else (
         f's{drawn % COLOURS}', DASHES[drawn % len(DASHES)])
@@ -73,10 +74,15 @@ def curves(named: Mapping[str, Curve], axes: Axes) -> str:
     if len(points) <= 15 and not curve.faint:
       parts += [f'<circle class="dot {style}" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>'
                 for a, b in points]
-    parts.append(f'<line class="line {style}"{stroke} x1="{legend}" x2="{legend + 18}" y1="34" '
-                 'y2="34"/>' + _text(legend + 22, 38, name))
-    legend += 34 + round(LETTER * len(name))
-  return _svg(max(WIDTH, legend), HEIGHT, axes.title, parts)
+    room = 34 + round(LETTER * len(name))
+    if x_legend > LEFT and x_legend + room > WIDTH:
+      x_legend, y_legend = LEFT, y_legend + LINE
+    legend.append(f'<line class="line {style}"{stroke} x1="{x_legend}" x2="{x_legend + 18}" '
+                  f'y1="{y_legend}" y2="{y_legend}"/>{_text(x_legend + 22, y_legend + 4, name)}')
+    x_legend += room
+  lower = y_legend - 34  # where the legend has several lines
+  panel = f'<g transform="translate(0 {lower})">{"".join(parts)}</g>'
+  return _svg(WIDTH, HEIGHT + lower, axes.title, [*legend, panel])
 
 
 def bars(heights: Sequence[float], names: Sequence[str], axes: Axes,
@@ -103,14 +109,14 @@ def bars(heights: Sequence[float], names: Sequence[str], axes: Axes,
 
 def heat_map(shades: np.ndarray, texts: Sequence[Sequence[str]], names: Sequence[str],
              title: str) -> str:
-  """A square of cells, as dark as their shades [L, L] from 0 to 1; those of NaN are left out.
+  """A square of cells, as strong in colour as their shades [L, L] from 0 to 1; those of NaN are left out.
 
   Each has a text, which is written into it where there is room. The names are those of the rows
   and of the columns.
   """
   written = len(names) <= WRITTEN
   cell, left = CELL if written else SMALL, _margin(names)
-  top = 32 + round(SLANT * LETTER * max(len(_short(name)) for name in names))
+  top = 38 + round(SLANT * LETTER * max(len(_short(name)) for name in names))
   parts = []
   for i, name in enumerate(names):
     middle = (i + 0.5) * cell + 4

@@ -211,7 +211,7 @@ class Trainer:
 
   def learning_rate(self, step: int) -> float:
     """The learning rate of a step, counted from 0."""
-    return float(_schedule(self.config, self.plan)(step))
+    return float(f'{float(_schedule(self.config, self.plan)(step)):.6g}')  # it is a float32
 
   def codes(self, state: step_lib.TrainState, *,
             always_encode: bool = True) -> tuple[scores.Codes, ...]:
