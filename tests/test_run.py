@@ -94,6 +94,9 @@ def test_the_run_folder_is_complete(finished):
   assert names == {'queries': data.protocol.queries.tolist(),
                    'database': data.protocol.database.tolist()}
   assert not list(finished.rglob('*.part'))
+  page = (finished / 'report.html').read_text()
+  for c in ('4', '8'):
+    assert f'{results["metrics"][c]["learned"]["map"]:.4f}' in page
 
 
 def test_the_written_codes_give_the_written_scores(finished):
@@ -178,7 +181,7 @@ def test_evaluate_takes_the_nearest_codes_of_the_database(finished, tmp_path):
 def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   for name in ('config.json', 'results.json', 'codes.npz'):
     shutil.copy(finished / name, tmp_path)
-  evaluate = ['--mode=evaluate', f'--workdir={tmp_path}']
+  evaluate = ['--mode=evaluate', f'--workdir={tmp_path}', '--noreport']
   results = json.loads((tmp_path / 'results.json').read_text())
   for kinds in results['metrics'].values():  # to be found anew
     kinds['learned']['map'] = kinds['encoded']['outputs']['map'] = 0.0

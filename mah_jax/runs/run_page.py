@@ -39,12 +39,14 @@ RANKS = 60      # points of a curve over ranks
 SHOWN = 6       # queries with pictures: the first ones, and as many of the worst
 ACROSS = 10     # neighbours of each
 SIDE = 64       # pixels of a picture
+EXACT = 32      # pixels of an image that is shown as it is, its pixels as squares
 LISTED = 12     # pairs of classes that are confused most
 LENGTHS = 6     # code lengths whose bits and classes are drawn, the shortest
 BITS = 128      # bits of a code that are drawn, the first
 MEANING = 140   # letters of what a flag means
 POINTS = 400    # rounds of a curve
 LETTERS = 60    # of a name, or of the labels of an image
+SENTENCE = 900  # letters of a sentence that names classes
 
 Block = page_lib.Block
 Plain = page_lib.Plain
@@ -216,8 +218,12 @@ def _scores(run: Run) -> list[Block]:
                     f'`precision@{shown["k"]}` is the share of relevant rows among the first '
                     f'{shown["k"]:,}. A row is relevant if it shares a label with the query.')]
   if run.results is not None:
-    sentences = table.by_outputs(run.results) + table.collisions(run.results)
-    blocks += [page_lib.Text(Plain(sentence)) for sentence in sentences]
+    shown['classes'] = run.class_names
+    sentences = table.by_outputs(shown) + table.collisions(shown)
+    if run.results['protocol']['database'] < shown['k']:
+      sentences.append(f'The database has fewer rows than {shown["k"]:,}: precision@{shown["k"]} '
+                       'is the share of relevant rows in all of it.')
+    blocks += [page_lib.Text(Plain(_shortened(sentence, SENTENCE))) for sentence in sentences]
   return blocks
 
 
@@ -440,8 +446,8 @@ def _labels(run: Run, row: np.ndarray) -> str:
   return _shortened(', '.join(names)) or 'no label'
 
 
-def _shortened(text: str) -> str:
-  return text if len(text) <= LETTERS else f'{text[:LETTERS - 1]}…'
+def _shortened(text: str, most: int = LETTERS) -> str:
+  return text if len(text) <= most else f'{text[:most - 1]}…'
 
 
 def _picture(run: Run, row: int, name: Any, lines: Sequence[str],
@@ -451,7 +457,7 @@ def _picture(run: Run, row: int, name: Any, lines: Sequence[str],
   texts = [Plain(line) for line in (*lines, _shortened(str(name).rpartition('/')[2]))]
   if isinstance(images, np.ndarray):
     pixels = images[row]
-    if max(pixels.shape[:2]) <= SIDE:
+    if max(pixels.shape[:2]) <= EXACT:
       return page_lib.Picture(pictures.to_png(pixels), texts, good, enlarged=True)
     return page_lib.Picture(pictures.to_jpeg(pictures.square(pixels, SIDE)), texts, good)
   try:

@@ -43,8 +43,12 @@ class Axes(NamedTuple):
   log_x: bool = False
 
 
-def curves(named: Mapping[str, Curve], axes: Axes) -> str:
-  """Curves by name in one panel, with a legend above them."""
+def curves(named: Mapping[str, Curve], axes: Axes, among: Sequence[str] = ()) -> str:
+  """Curves by name in one panel, with a legend above them.
+
+  `among` has the names of all panels, in each of which a name has the same colour.
+  """
+  order = list(among or [name for name, curve in named.items() if not curve.faint])
   x = [value for curve in named.values() for value in curve.x if not axes.log_x or value > 0]
   y = [value for curve in named.values() for value in curve.y if math.isfinite(value)]
   low_x, high_x = _widened(min(x), max(x))
@@ -61,11 +65,11 @@ def curves(named: Mapping[str, Curve], axes: Axes) -> str:
              else _ticks(low_x, high_x, whole=all(float(v).is_integer() for v in x)))
   parts = [_frame(axes, [(place(t, low_y)[0], _number(t)) for t in ticks_x],
                   [(place(x[0], t)[1], _number(t)) for t in _ticks(low_y, high_y)])]
-  legend, drawn, x_legend, y_legend = [], 0, LEFT, 34
+  legend, x_legend, y_legend = [], 8, 34
   for name, curve in named.items():
+    number = 0 if curve.faint else order.index(name)
     style, dash = ('faint', '3 4') if curve.faint else (
-        f's{drawn % COLOURS}', DASHES[drawn % len(DASHES)])
-    drawn += not curve.faint
+        f's{number % COLOURS}', DASHES[number % len(DASHES)])
     points = [place(a, b) for a, b in zip(curve.x, curve.y)
               if math.isfinite(b) and (a > 0 or not axes.log_x)]
     stroke = f' stroke-dasharray="{dash}"' if dash else ''
@@ -75,8 +79,8 @@ def curves(named: Mapping[str, Curve], axes: Axes) -> str:
       parts += [f'<circle class="dot {style}" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>'
                 for a, b in points]
     room = 34 + round(LETTER * len(name))
-    if x_legend > LEFT and x_legend + room > WIDTH:
-      x_legend, y_legend = LEFT, y_legend + LINE
+    if x_legend > 8 and x_legend + room > WIDTH:
+      x_legend, y_legend = 8, y_legend + LINE
     legend.append(f'<line class="line {style}"{stroke} x1="{x_legend}" x2="{x_legend + 18}" '
                   f'y1="{y_legend}" y2="{y_legend}"/>{_text(x_legend + 22, y_legend + 4, name)}')
     x_legend += room
@@ -109,7 +113,7 @@ def bars(heights: Sequence[float], names: Sequence[str], axes: Axes,
 
 def heat_map(shades: np.ndarray, texts: Sequence[Sequence[str]], names: Sequence[str],
              title: str) -> str:
-  """A square of cells, as strong in colour as their shades [L, L] from 0 to 1; those of NaN are left out.
+  """A square of cells, as strong in colour as their shades [L, L] from 0 to 1; NaN has none.
 
   Each has a text, which is written into it where there is room. The names are those of the rows
   and of the columns.
@@ -164,7 +168,7 @@ def _frame(axes: Axes, ticks_x: Sequence[tuple[float, str]],
 
 def _widened(low: float, high: float, margin: float = 0.0) -> tuple[float, float]:
   """A range that is not empty, with a share of it as a margin."""
-  if high <= low:
+  if high - low <= 1e-9 * max(abs(low), abs(high)):  # but for rounding they are equal
     return low - (abs(low) or 1) / 2, high + (abs(high) or 1) / 2
   return low - margin * (high - low), high + margin * (high - low)
 
