@@ -49,7 +49,7 @@ def _dataset(workdir: str) -> datasets.Dataset | None:
   """The dataset of a run, whose pictures the page shows; None where it is not at hand."""
   try:
     return dataset.load(flags.from_arguments(['--mode=evaluate', f'--workdir={workdir}']))
-  except (errors.UsageError, errors.InputError):
+  except (errors.UsageError, errors.InputError, OSError):
     return None
 
 

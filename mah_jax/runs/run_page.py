@@ -113,8 +113,9 @@ class Run(NamedTuple):
 
 
 def write(folder: folder_lib.RunFolder, data: datasets.Dataset):
-  """Writes report.html of a run that has ended."""
+  """Writes report.html of a run that has ended, and says so."""
   storage.write_text(folder.report, to_html(read(folder, data)))
+  console.say(f'{folder.report} shows the run as a page.')
 
 
 def read(folder: folder_lib.RunFolder, data: datasets.Dataset | None) -> Run:
