@@ -168,6 +168,14 @@ def test_a_run_that_goes_on_says_so(tmp_path, data):
   assert 'It goes on: it has scored round 4 since' in _read(folder, data).text
 
 
+def test_the_settings_are_those_of_the_evaluation(tmp_path, data):
+  folder = _write(tmp_path / 'run', data, rounds=0)
+  assert '--mirror=True' not in _read(folder, data).text
+  content = json.loads(folder.results.read_text())
+  storage.write_json(folder.results, content | {'mirror': True})
+  assert '--mirror=True' in _read(folder, data).text
+
+
 def test_several_seeds_and_fits_without_rounds(tmp_path, data):
   folder = _write(tmp_path / 'run', data, seeds=(0, 1, 2), num_seeds=3, rounds=0)
   read = _read(folder, data)

@@ -139,8 +139,10 @@ def read(folder: folder_lib.RunFolder, data: datasets.Dataset | None) -> Run:
     except (OSError, ValueError, LookupError, TypeError, EOFError) as error:
       raise errors.InputError(f'{folder.codes} lacks files or holds damaged ones ({error}): give '
                               'the command of its run again.') from None
-  return Run(storage.read_json(folder.path / 'config.json'), folder.rounds(), results, codes,
-             labels, names, data)
+  about = storage.read_json(folder.path / 'config.json')
+  if results is not None:
+    about['flags'] = results_lib.evaluated_flags(folder, results)
+  return Run(about, folder.rounds(), results, codes, labels, names, data)
 
 
 def to_html(run: Run) -> str:
