@@ -220,6 +220,9 @@ class Config:
   max_to_keep: int = option(
       2, 'Newest checkpoints to keep, at least 2, so that one may be damaged.', least=2,
       may_change=ALWAYS, group=RUN, networks_only=True)
+  report: bool = option(
+      True, 'Write report.html, a page with curves, codewords, confusions and pictures, when a run '
+      'is trained or evaluated.', may_change=ALWAYS, group=RUN)
   options: Any = None  # an instance of `spec.options`; None: its defaults
 
   def __post_init__(self):

@@ -281,6 +281,14 @@ def append(target: pathlib.Path, line: str):
     os.fsync(file.fileno())
 
 
+def append_bytes(target: pathlib.Path, content: bytes):
+  """Adds bytes to a file."""
+  if _follows:
+    return
+  with open(target, 'ab') as file:
+    file.write(content)
+
+
 def write_text(target: pathlib.Path, text: str):
   """Writes a text file; a file name in it may be no valid text, and keeps its bytes."""
   write(target, text.encode(errors='surrogateescape'))

@@ -38,7 +38,7 @@ KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'consol
         'scipy': {'evaluation/intervals.py'}, 'starlette': {'search/serve.py', 'search/guard.py'},
         'uvicorn': {'search/serve.py', 'search/guard.py'}, 'anyio': {'search/guard.py'},
         'faiss': {'search/export/faiss.py'}, 'pyarrow': {'search/export/parquet.py'},
-        'flatbuffers': set()}
+        'flatbuffers': set(), 'tensorboardX': {'runs/tensorboard.py'}}
 
 
 def _imports(path):

@@ -50,6 +50,14 @@ def test_html_is_one_file_with_everything():
   assert '<?xml' not in page.to_html(PAGE)
 
 
+def test_text_from_outside_is_shown_as_it_is():
+  hostile = '[x](" onmouseover="y) `c` **b** <script>'
+  shown = _Reader(page.to_html(page.Page('', [page.Text(page.Plain(hostile))], [])))
+  assert hostile in shown.text and not shown.links and 'code' not in shown.open
+  marked = _Reader(page.to_html(page.Page('', [page.Text(hostile)], [])))
+  assert marked.links == ['" onmouseover="y'] and 'script' not in marked.open
+
+
 def test_the_figures_of_a_page_do_not_share_ids():
   read = _Reader(page.to_html(PAGE))
   assert len(read.ids) == len(set(read.ids))

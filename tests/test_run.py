@@ -47,9 +47,10 @@ def _results(workdir):
 
 
 def _rounds(workdir):
-  """Lines of metrics.jsonl without their times."""
+  """Lines of metrics.jsonl without their times and speeds."""
   lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
-  return [{name: value for name, value in line.items() if name != 'seconds'} for line in lines]
+  return [{name: value for name, value in line.items()
+           if name not in ('seconds', 'images_per_second')} for line in lines]
 
 
 def _assert_same_run(one, two):
@@ -93,6 +94,9 @@ def test_the_run_folder_is_complete(finished):
   assert names == {'queries': data.protocol.queries.tolist(),
                    'database': data.protocol.database.tolist()}
   assert not list(finished.rglob('*.part'))
+  page = (finished / 'report.html').read_text()
+  for c in ('4', '8'):
+    assert f'{results["metrics"][c]["learned"]["map"]:.4f}' in page
 
 
 def test_the_written_codes_give_the_written_scores(finished):
@@ -177,7 +181,7 @@ def test_evaluate_takes_the_nearest_codes_of_the_database(finished, tmp_path):
 def test_codes_alone_are_scored_the_same(finished, tmp_path, capsys):
   for name in ('config.json', 'results.json', 'codes.npz'):
     shutil.copy(finished / name, tmp_path)
-  evaluate = ['--mode=evaluate', f'--workdir={tmp_path}']
+  evaluate = ['--mode=evaluate', f'--workdir={tmp_path}', '--noreport']
   results = json.loads((tmp_path / 'results.json').read_text())
   for kinds in results['metrics'].values():  # to be found anew
     kinds['learned']['map'] = kinds['encoded']['outputs']['map'] = 0.0

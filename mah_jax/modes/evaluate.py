@@ -13,9 +13,11 @@ from mah_jax.data import datasets
 from mah_jax.modes import train
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import results
+from mah_jax.runs import run_page
 from mah_jax.runs import table
 from mah_jax.train import checkpoint
 from mah_jax.train import dataset
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 from mah_jax.train import trainer as trainer_lib
 
@@ -41,6 +43,8 @@ def evaluate(config: config_lib.Config):
       console.pause()
       written = results.write(folder, config, data, outcome)
     table.say(written)
+    if config.report:
+      processes.once(lambda: run_page.write(folder, data))
     console.say(f'Written to {folder.path}.')
 
 

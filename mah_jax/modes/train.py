@@ -11,6 +11,7 @@ from mah_jax import console
 from mah_jax import errors
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import results
+from mah_jax.runs import run_page
 from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
@@ -49,6 +50,8 @@ def _train(config: config_lib.Config, devices: step_lib.Devices, folder: folder_
   if outcome.model is not None:
     model_lib.write(folder.model, outcome.model)
   table.say(results.write(folder, config, data, outcome))
+  if config.report:
+    processes.once(lambda: run_page.write(folder, data))
   console.say(f'Written to {folder.path}.')
 
 
@@ -118,8 +121,10 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     def seconds():
       return before + time.monotonic() - began
 
+    resumed, step = time.monotonic(), int(state.step)  # of training after the last pause
     for pause in trainer.fit(state, on_step, history):
       state, done = pause.state, pause.round + 1
+      images = (int(state.step) - step) * plan.batch_size / (time.monotonic() - resumed)
       last = done == plan.num_rounds
       if pause.finished:
         line = f'round {done}/{plan.num_rounds}  loss {pause.metrics["loss"]:.4f}'
@@ -128,12 +133,14 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
                                  trainer.code_updates(state))
           # Before the checkpoint: a round is never saved without its line.
           folder.add_round({'round': done, 'losses': pause.metrics, 'metrics': scores,
-                            'seconds': round(seconds(), 3)})
+                            'seconds': round(seconds(), 3), 'images_per_second': round(images, 1),
+                            'learning_rate': trainer.learning_rate(int(state.step) - 1)})
           line += table.line(scores)
         left = (seconds() - before) / (done - first) * (plan.num_rounds - done)
         say(f'{line}  {console.clock(left)} left')
       if stopping or saves and (last or done % saves == 0):
         trainer_lib.save(checkpoints, trainer, pause, seconds())
+      resumed, step = time.monotonic(), int(state.step)
     checkpoints.wait()
     if stopping:
       stop.ask(stopping)

@@ -1,4 +1,4 @@
-"""Figures as SVG, drawn by Matplotlib, an extra that nothing else needs."""
+"""The figures of the paper as SVG, drawn by Matplotlib, an extra that nothing else needs."""
 
 from __future__ import annotations
 

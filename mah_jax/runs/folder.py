@@ -13,6 +13,7 @@ from typing import Any
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.runs import tensorboard
 from mah_jax.train import checkpoint
 from mah_jax.train import processes
 from mah_jax.train import step as step_lib
@@ -38,7 +39,9 @@ class RunFolder:
     self.archive = self.path / 'codes.npz'
     self.model = self.path / 'model.npz'
     self.results = self.path / 'results.json'
+    self.report = self.path / 'report.html'
     self._metrics = self.path / 'metrics.jsonl'
+    self._events = self.path / 'events.out.tfevents.mah_jax'
 
   @property
   def has_codes_only(self) -> bool:
@@ -142,23 +145,24 @@ class RunFolder:
 
   def keep_rounds(self, rounds: int):
     """Drops the lines of metrics.jsonl after round number `rounds`; they come again."""
-    if not self._metrics.exists():
-      return
-    lines = storage.read_file(self._metrics).splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith(b'\n')]  # a kill may have cut off the last
-    try:
-      kept = [line for line in whole if storage.parse_json(line)['round'] <= rounds]
-    except (ValueError, KeyError, TypeError):
-      raise errors.InputError(f'{self._metrics} is damaged: remove it to go on with the '
-                              'run.') from None
-    storage.write(self._metrics, b''.join(kept))
+    if self._metrics.exists():
+      lines = storage.read_file(self._metrics).splitlines(keepends=True)
+      whole = [line for line in lines if line.endswith(b'\n')]  # a kill may have cut off the last
+      try:
+        kept = [line for line in whole if storage.parse_json(line)['round'] <= rounds]
+      except (ValueError, KeyError, TypeError):
+        raise errors.InputError(f'{self._metrics} is damaged: remove it to go on with the '
+                                'run.') from None
+      storage.write(self._metrics, b''.join(kept))
+    tensorboard.write(self._events, self.rounds())
 
   def rounds(self) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl."""
     if not self._metrics.exists():
       return []
     try:
-      lines = list(map(storage.parse_json, storage.read_file(self._metrics).splitlines()))
+      lines = [storage.parse_json(line) for line in storage.read_file(self._metrics).splitlines(
+          keepends=True) if line.endswith(b'\n')]  # one may be half written
       if all(type(line['round']) is int and isinstance(line['metrics'], dict) for line in lines):
         return lines
     except (ValueError, LookupError, TypeError):
@@ -168,3 +172,4 @@ class RunFolder:
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""
     storage.append(self._metrics, json.dumps(metrics))
+    tensorboard.append(self._events, metrics)

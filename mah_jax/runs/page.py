@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import re
 from collections.abc import Sequence
@@ -19,10 +20,52 @@ figure { margin: 1em 0; padding: 0.5em; background: white; color: #333; overflow
 figure svg { max-width: 100%; height: auto; }
 code { background: #8882; padding: 0 0.2em; }
 .wide { overflow-x: auto; }
+:root { --s0: #1f6fb4; --s1: #d1590b; --s2: #1d8348; --s3: #8e44ad; --s4: #b8860b; --s5: #c0266d;
+        --s6: #0e7c86; --s7: #6b6b6b; --good: #1d8348; --bad: #c0392b; }
+@media (prefers-color-scheme: dark) {
+  :root { --s0: #6db3f2; --s1: #ff9d5c; --s2: #5fd38d; --s3: #cf9bf0; --s4: #e8c45a; --s5: #ff86bd;
+          --s6: #5ccfd9; --s7: #b0b0b0; --good: #5fd38d; --bad: #ff8a7a; }
+}
+figure.drawn { color: inherit; background: none; margin: 0; }
+nav { margin: 1em 0; }
+svg.drawn text { fill: currentColor; font: 11px system-ui, sans-serif; }
+svg.drawn text.title { font-size: 13px; font-weight: 600; }
+svg.drawn text.on { fill: #fff; }
+.line { fill: none; stroke-width: 1.8; } .dot { stroke: none; } .bar, .one { fill: var(--s0); }
+.grid { stroke: #8884; } .tick { stroke: #888a; } .faint { stroke: currentColor; opacity: 0.55; }
+.heat { fill: #2567b0; } .zero { fill: none; stroke: #8889; }
+.line.s0 { stroke: var(--s0); } .dot.s0 { fill: var(--s0); }
+.line.s1 { stroke: var(--s1); } .dot.s1 { fill: var(--s1); }
+.line.s2 { stroke: var(--s2); } .dot.s2 { fill: var(--s2); }
+.line.s3 { stroke: var(--s3); } .dot.s3 { fill: var(--s3); }
+.line.s4 { stroke: var(--s4); } .dot.s4 { fill: var(--s4); }
+.line.s5 { stroke: var(--s5); } .dot.s5 { fill: var(--s5); }
+.line.s6 { stroke: var(--s6); } .dot.s6 { fill: var(--s6); }
+.line.s7 { stroke: var(--s7); } .dot.s7 { fill: var(--s7); }
+.beside { display: flex; flex-wrap: wrap; gap: 0 0.5em; align-items: flex-start; }
+.beside figure { max-width: 100%; }
+figcaption, .note { font-size: 13px; opacity: 0.85; max-width: 60em; }
+.cards { display: flex; flex-wrap: wrap; gap: 0.8em; }
+.cards div { border: 1px solid #8886; border-radius: 8px; padding: 0.5em 1em; }
+.cards b { display: block; font-size: 26px; line-height: 1.2; }
+.strip { display: flex; gap: 6px; overflow-x: auto; margin: 0.3em 0 1em; }
+.strip figure { margin: 0; padding: 0; background: none; color: inherit; flex: 0 0 78px;
+                font-size: 11px; line-height: 1.25; overflow-wrap: anywhere; }
+.strip img, .strip .none { width: 72px; height: 72px; display: block; border: 3px solid #888;
+                           border-radius: 4px; box-sizing: content-box; }
+.strip img.pixels { image-rendering: pixelated; }
+.strip .good { border-color: var(--good); } .strip .bad { border-color: var(--bad);
+                                                          border-style: dashed; }
+.strip figure:first-child { margin-right: 12px; }
+summary { cursor: pointer; }
 """
 
 
 MARK = b'<meta name="generator" content="mah_jax">'  # by which a page is known
+
+
+class Plain(str):
+  """A text from outside, such as a file name: it is shown as it is, whatever it holds."""
 
 
 class Text(NamedTuple):
@@ -48,7 +91,49 @@ class Figure(NamedTuple):
   caption: str
 
 
-Block = Text | Points | Table | Figure
+class Drawing(NamedTuple):
+  """A drawing by svg.py, which has the colours of the page, and a caption. Only HTML has it."""
+  svg: str
+  caption: str = ''
+
+
+class Cards(NamedTuple):
+  """Numbers that stand out: each a number and what it is. Only HTML has them."""
+  numbers: Sequence[tuple[str, str]]
+
+
+class Picture(NamedTuple):
+  """A small picture.
+
+  content: a PNG or JPEG file; None where the image is not at hand.
+  lines: the texts below it.
+  good: whether it is what was looked for; None where nobody can tell.
+  enlarged: whether its pixels are few, and shown as squares.
+  """
+  content: bytes | None
+  lines: Sequence[str]
+  good: bool | None = None
+  enlarged: bool = False
+
+
+class Strip(NamedTuple):
+  """A title and pictures in a row, of which the first is the query. Only HTML has it."""
+  title: str
+  pictures: Sequence[Picture]
+
+
+class Beside(NamedTuple):
+  """Blocks side by side where there is room. Only HTML has it."""
+  blocks: Sequence[Any]
+
+
+class Details(NamedTuple):
+  """Blocks that are shown when a reader asks for them. Only HTML has it."""
+  title: str
+  blocks: Sequence[Any]
+
+
+Block = Text | Points | Table | Figure | Drawing | Cards | Strip | Beside | Details
 
 
 class Section(NamedTuple):
@@ -116,9 +201,35 @@ def _block_html(block: Block) -> str:
     rows = ''.join(f'<tr>{"".join(f"<td>{_inline(cell)}</td>" for cell in row)}</tr>\n'
                    for row in block.rows)
     return f'<div class="wide"><table>\n<tr>{head}</tr>\n{rows}</table></div>'
+  if isinstance(block, Drawing):
+    caption = f'<figcaption>{_inline(block.caption)}</figcaption>' if block.caption else ''
+    return f'<figure class="drawn">{block.svg}{caption}</figure>'
+  if isinstance(block, Cards):
+    cards = ''.join(f'<div><b>{_inline(number)}</b>{_inline(what)}</div>'
+                    for number, what in block.numbers)
+    return f'<div class="cards">{cards}</div>'
+  if isinstance(block, Strip):
+    return (f'<div class="note">{_inline(block.title)}</div>\n<div class="strip">'
+            f'{"".join(map(_picture_html, block.pictures))}</div>')
+  if isinstance(block, Beside):
+    return f'<div class="beside">{"".join(map(_block_html, block.blocks))}</div>'
+  if isinstance(block, Details):
+    return (f'<details><summary>{_inline(block.title)}</summary>'
+            f'{"".join(map(_block_html, block.blocks))}</details>')
   svg = block.svg[block.svg.index('<svg'):]  # without the XML declaration
   return (f'<figure id="{block.name}">{_own_ids(svg, block.name)}'
           f'<figcaption>{_inline(block.caption)}</figcaption></figure>')
+
+
+def _picture_html(picture: Picture) -> str:
+  style = {None: '', True: 'good', False: 'bad'}[picture.good] + ' pixels' * picture.enlarged
+  lines = '<br>'.join(map(_inline, picture.lines))
+  shown = f'<div class="none {style}"></div>'
+  if picture.content is not None:
+    kind = 'png' if picture.content.startswith(b'\x89PNG') else 'jpeg'
+    data = base64.b64encode(picture.content).decode()
+    shown = f'<img class="{style}" alt="" src="data:image/{kind};base64,{data}">'
+  return f'<figure>{shown}{lines}</figure>'
 
 
 def _own_ids(svg: str, name: str) -> str:
@@ -129,7 +240,9 @@ def _own_ids(svg: str, name: str) -> str:
 
 def _inline(text: str) -> str:
   """HTML of a text with `code`, **bold** and [links](address)."""
-  text = html.escape(text, quote=False)
+  if isinstance(text, Plain):
+    return html.escape(text.encode(errors='replace').decode())
+  text = html.escape(text)
   text = re.sub(r'`([^`]+)`', r'<code>\1</code>', text)
   text = re.sub(r'\*\*([^*]+)\*\*', r'<b>\1</b>', text)
   return re.sub(r'\[([^\]]+)\]\(([^)]+)\)', r'<a href="\2">\1</a>', text)

@@ -15,11 +15,12 @@ from mah_jax import errors
 from mah_jax import methods
 from mah_jax import options
 from mah_jax.evaluation import scores as scores_lib
-from mah_jax.runs import figures
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import page as page_lib
 from mah_jax.runs import results as results_lib
+from mah_jax.runs import svg
 
+NAME = 40  # letters of a name that a legend has room for
 PROTOCOL = {'id': str, 'queries': int, 'database': int, 'chance': float, 'ceiling': float}
 
 
@@ -108,18 +109,26 @@ def table(runs: Sequence[Run]) -> str:
 def page(runs: Sequence[Run]) -> page_lib.Page:
   """The page of the runs: their scores, and how these depend on length, round and time."""
   title, scores, note = _scores(runs)
-  blocks: list[page_lib.Block] = [page_lib.Text(title), scores, page_lib.Text(note)]
   named = _named(runs)
+  # Names too long for a legend are numbered; the settings say what they stand for.
+  short = {name: name if len(name) <= NAME else f'{name.split()[0]} {number}'
+           for number, name in enumerate(named, start=1)}
+  scores = scores._replace(rows=[[short[name], *cells] for name, *cells in scores.rows])
+  named = {short[name]: members for name, members in named.items()}
+  blocks: list[page_lib.Block] = [page_lib.Text(title), scores, page_lib.Text(note)]
+  drawn: list[page_lib.Block] = []
   lengths = {name: sorted({c for run in members for c in run.scores}, key=int)
              for name, members in named.items()}
-  by_length = {title: {name: figures.Curve(
-      [int(c) for c in lengths[name]],
-      [statistics.mean(_first(getattr(run.scores[c], field)) for run in members if c in run.scores)
-       for c in lengths[name]]) for name, members in named.items()
-                       if all(getattr(s, field) for run in members for s in run.scores.values())}
-               for title, field in (('map', 'maps'), ('precision@k', 'precisions'))}
-  blocks.append(page_lib.Figure('lengths', figures.curves(by_length, figures.Axes('bits', 'score')),
-                                'Scores of the codes that are searched over their length.'))
+  for title, field in (('map', 'maps'), ('precision@k', 'precisions')):
+    curves = {name: svg.Curve(
+        [int(c) for c in lengths[name]],
+        [statistics.mean(_first(getattr(run.scores[c], field)) for run in members
+                         if c in run.scores) for c in lengths[name]])
+              for name, members in named.items()
+              if all(getattr(s, field) for run in members for s in run.scores.values())}
+    if curves:
+      drawn.append(page_lib.Drawing(svg.curves(curves, svg.Axes(title, 'bits', title),
+                                               list(named))))
   by_round = {}
   for name, members in named.items():
     for run in members:
@@ -127,21 +136,25 @@ def page(runs: Sequence[Run]) -> page_lib.Page:
         points = [(number, maps[c]) for number, maps in run.rounds if c in maps]
         if len(points) > 1:
           label = name if len(members) == 1 else f'{name}, seed {run.seeds[0]}'
-          by_round.setdefault(f'{c} bits', {})[label] = figures.Curve(*zip(*points))
-  if by_round:
-    blocks.append(page_lib.Figure(
-        'rounds', figures.curves(by_round, figures.Axes('round', 'map')),
-        'map after the rounds that were scored.'))
-  seconds = {name: statistics.mean(run.seconds for run in members)
-             for name, members in named.items() if None not in [run.seconds for run in members]}
-  blocks.append(page_lib.Figure('seconds', figures.bars({'seconds of training': seconds},
-                                                        figures.Axes('', 's')),
-                                'What training or fitting took, on the machines of these runs.'))
-  settings = [[name, ' '.join(f'`--{flag}={value}`' for flag, value in
-                              _settings(members[0].flags).items() if value)]
+          by_round.setdefault(c, {})[label] = svg.Curve(*zip(*points))
+  labels = list(dict.fromkeys(label for curves in by_round.values() for label in curves))
+  drawn += [page_lib.Drawing(svg.curves(
+      curves, svg.Axes(f'map over rounds, {c} bits', 'round', 'map'), labels))
+            for c, curves in by_round.items()]
+  blocks += [page_lib.Beside(drawn), page_lib.Text(
+      'Scores of the codes that are searched, over their length and after the rounds that were '
+      'scored.')]
+  settings = [[page_lib.Plain(name), _seconds(members), page_lib.Plain(' '.join(
+      f'--{flag}={value}' for flag, value in _settings(members[0].flags).items() if value))]
               for name, members in named.items()]
-  blocks.append(page_lib.Table(['run', 'settings'], settings))
+  blocks.append(page_lib.Table(['run', 'seconds of training', 'settings'], settings))
   return page_lib.Page(f'Runs on {runs[0].dataset}', blocks, ())
+
+
+def _seconds(runs: Sequence[Run]) -> str:
+  """How long runs were trained or fitted on average; empty where one of them does not say."""
+  seconds = [run.seconds for run in runs]
+  return '' if None in seconds else f'{statistics.mean(seconds):.1f}'
 
 
 def _first(scores: Mapping[str, float]) -> float:

@@ -38,6 +38,11 @@ def say(results: dict[str, Any]):
 
 def table(results: dict[str, Any]) -> str:
   """The scores: one line for each length and kind of database codes."""
+  return align(rows(results))
+
+
+def rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
+  """The cells of `table`, the titles of its columns first."""
   k = results['k']
   rows = [('bits', 'database', 'map', '(low..high)', 'map_database_order', f'precision@{k}',
            'distinct codewords')]
@@ -50,7 +55,7 @@ def table(results: dict[str, Any]) -> str:
       rows.append((c, kind, f'{s["map"]:.4f}{spread}', f'({s["map_low"]:.4f}..{s["map_high"]:.4f})',
                    f'{s["map_database_order"]:.4f}', f'{s[f"precision@{k}"]:.4f}',
                    str(scores['codebook']['distinct'])))
-  return align(rows)
+  return rows
 
 
 def by_outputs(results: dict[str, Any]) -> list[str]:

@@ -210,6 +210,10 @@ class Trainer:
     return self.method.update.count(int(state.step) // self.plan.steps_per_epoch,
                                     self.plan.epochs_per_round)
 
+  def learning_rate(self, step: int) -> float:
+    """The learning rate of a step, counted from 0."""
+    return float(f'{float(_schedule(self.config, self.plan)(step)):.6g}')  # it is a float32
+
   def codes(self, state: step_lib.TrainState, *,
             always_encode: bool = True) -> tuple[scores.Codes, ...]:
     """The codes of each length.
