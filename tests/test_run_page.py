@@ -133,8 +133,8 @@ def test_the_worst_queries_are_those_of_the_least_precision(tmp_path, data):
   database[labels[:, own] == 0] = -1
   queries[:], queries[wrong] = 1, -1
   queries[data.labels[split.queries].argmax(axis=1) != own] = -1
-  storage.write_npy(folder.codes / 'database_3.npy', database)
-  storage.write_npy(folder.codes / 'queries_3.npy', queries)
+  np.save(folder.codes / 'database_3.npy', database)
+  np.save(folder.codes / 'queries_3.npy', queries)
   page = run_page.page(run_page.read(folder, data))
   blocks = next(section.blocks for section in page.sections if section.title == 'Pictures')
   strips = [block for block in blocks if hasattr(block, 'pictures')]
