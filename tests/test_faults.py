@@ -409,7 +409,7 @@ def test_a_damaged_run(damage, command, code, words, box, kept, capsys, monkeypa
 @pytest.mark.parametrize('damage, arguments, code, words', [
     (_write('run/config.json', BRACKETS), [], 1, 'config.json is damaged'),
     (_write('run/results.json', BRACKETS), [], 1, 'results.json is missing or damaged'),
-    (_write('run/metrics.jsonl', BRACKETS + b'\n'), [], 1, 'metrics.jsonl is damaged'),
+    (_write('run/metrics.jsonl', BRACKETS + '\n'), [], 1, 'metrics.jsonl is damaged'),
     (_write('run/metrics.jsonl', b'\x80\n'), [], 1, 'metrics.jsonl is damaged'),
     (_write('run/metrics.jsonl', '{"round": 1, "metrics": {"4": {}}}\n'), [], 1, 'is damaged'),
     (_change('run/results.json', metrics__4=3), [], 1, 'results.json is damaged'),
