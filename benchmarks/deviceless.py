@@ -81,8 +81,9 @@ class Absent(step_lib.Devices):
     parts = jax.tree.map(
         lambda x: jax.numpy.pad(x, [(0, -n % d)] + [(0, 0)] * (x.ndim - 1)).reshape(
             d, -1, *x.shape[1:]), rows)
-    result = self.pmap(function, (0, *[None] * len(rest)), 0)(parts, *rest)
-    return result.reshape(-1, *result.shape[2:])[:n]
+    return self.pmap(
+        lambda *own: jax.lax.all_gather(function(*own), step_lib.AXIS, tiled=True),
+        (0, *[None] * len(rest)), None)(parts, *rest)[:n]
 
 
 def labels_of(data: Data) -> np.ndarray:

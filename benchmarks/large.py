@@ -1,4 +1,4 @@
-"""A database of a hundred million rows: seconds and peak memory of an update and of the scores.
+"""A database of a hundred million rows: seconds and peak memory of update, scores and index.
 
 PYTHONPATH=. python benchmarks/large.py [rows]
 
@@ -7,7 +7,7 @@ of the bits flipped. Each part runs in a process of its own, whose peak includes
 Python itself. The update goes through the rows in blocks, which need not be on the device together.
 The scores of 1,000 queries come from counts of rows by code and class, also made in blocks, which
 gives all of them but those in database order; `metrics.evaluate`, which gives those too, sorts all
-rows for each distinct query code and is timed on a few.
+rows for each distinct query code and is timed on a few. The index is built from packed codes.
 """
 
 import multiprocessing
@@ -23,11 +23,12 @@ from mah_jax import distinct
 from mah_jax.evaluation import hamming
 from mah_jax.evaluation import metrics
 from mah_jax.evaluation import ties
+from mah_jax.search import index as index_lib
 
 ROWS = 10**8
 BLOCK = 10**7
 BITS, CLASSES, SAMPLED, QUERIES, RANKED = 16, 10, 2_000, 1_000, 4
-FLIPPED, GAMMA, K = 0.05, 200.0, 5_000
+FLIPPED, GAMMA, K, NEIGHBOURS = 0.05, 200.0, 5_000, 10
 
 
 def make_rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,6 +113,29 @@ def evaluate(n: int) -> dict[str, float]:
   return {f'metrics.evaluate of {RANKED} queries': time.monotonic() - began}
 
 
+def search(n: int) -> dict[str, float]:
+  """Seconds of building an index, and of the nearest rows of all queries, together and one by one.
+
+  Half of the queries are codes like those of the rows, the others are random.
+  """
+  packed = np.concatenate([np.packbits(make_rows(min(BLOCK, n - start), start)[0] > 0, axis=1)
+                           for start in range(0, n, BLOCK)])
+  queries = make_rows(QUERIES, 3)[0]
+  queries[::2] = np.random.default_rng(4).choice((-1, 1), queries[::2].shape)
+  began = time.monotonic()
+  index = index_lib.build_packed(packed, BITS)
+  built = time.monotonic()
+  together = index_lib.search(index, queries, NEIGHBOURS)
+  searched = time.monotonic()
+  singles = [index_lib.search(index, query[None], NEIGHBOURS) for query in queries]
+  ended = time.monotonic()
+  for one, many in zip(zip(*singles), together):
+    np.testing.assert_array_equal(np.concatenate(one), many)
+  return {'index': built - began,
+          f'{NEIGHBOURS} nearest of {QUERIES} queries at once': searched - built,
+          f'{NEIGHBOURS} nearest of one query': (ended - searched) / QUERIES}
+
+
 def check(n: int = 10**5):
   """Raises unless scores from counts are those of `metrics.evaluate`."""
   (codes, kind), (queries, own) = make_rows(n, 1), make_rows(QUERIES, 3)
@@ -132,7 +156,7 @@ def main(n: int) -> None:
   check()
   print('| rows | work | seconds | peak of the process, GB |\n|---|---|---|---|', flush=True)
   context = multiprocessing.get_context('spawn')
-  for part in (update, count_and_score, evaluate):
+  for part in (update, count_and_score, evaluate, search):
     ours, theirs = context.Pipe()
     child = context.Process(target=send, args=(part, n, theirs))
     child.start()

@@ -24,11 +24,16 @@ def load(folder: str | os.PathLike, **settings: Any) -> searcher.Searcher:
     settings: flags that differ from those of the run, such as data_dir='photos'.
   """
   # These imports are late because they take seconds, which other uses of the package do not need.
+  import logging
+
   from mah_jax import compiling
   from mah_jax import flags
   from mah_jax import options
   from mah_jax.search import searcher
   compiling.prepare()
+  logging.getLogger('absl').setLevel(logging.CRITICAL)  # Orbax raises what it logs as an error
+  if not isinstance(folder, (str, os.PathLike)):
+    raise ValueError(f'folder={folder!r} is no path; give that of a run folder.')
   arguments = [f'--{name}={options.text(value)}' for name, value in settings.items()]
   return searcher.Searcher(flags.from_arguments(
       ['--mode=serve', f'--workdir={os.fspath(folder)}', *arguments]))

@@ -18,6 +18,11 @@ def codebook(num_labels: int, code_lengths: Sequence[int],
   minimises sum_ab 4^-distance(a, b) by changing one codeword at a time, which first of all
   avoids equal codewords, then distance 1, and so on.
   """
+  if num_labels < 1 or int(num_labels) != num_labels:
+    raise ValueError(f'num_labels={num_labels} must be a whole number, 1 or more.')
+  if list(code_lengths) != sorted({int(c) for c in code_lengths if c >= 1}):
+    raise ValueError(f'code_lengths={tuple(code_lengths)} must be whole numbers of bits, ascending '
+                     'from 1 on.')
   rng = np.random.default_rng(seed)
   words = np.zeros((num_labels, 0), np.int8)
   books = []
@@ -44,7 +49,11 @@ def codes_from_labels(labels: np.ndarray, words: np.ndarray) -> np.ndarray:
   Returns:
     [n, c] int8.
   """
-  labels, bits = np.asarray(labels) > 0, np.arange(words.shape[1])
+  labels, words = np.asarray(labels), np.asarray(words)
+  if labels.ndim != 2 or words.ndim != 2 or labels.shape[1] != len(words):
+    raise ValueError(f'labels have shape {labels.shape} and codewords {words.shape}; give [n, L] '
+                     'and [L, c], a codeword for each label.')
+  labels, bits = labels > 0, np.arange(words.shape[1])
   first = np.argmax(labels, axis=1)  # [n]
   last = labels.shape[1] - 1 - np.argmax(labels[:, ::-1], axis=1)
   even = (labels[:, 1::2].sum(axis=1)[:, None] + bits) % 2 == 0  # [n, c]

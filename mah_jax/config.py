@@ -113,10 +113,10 @@ class Config:
   batch_size: int = option(
       64, 'Images per step, over all devices (M).', least=1, most=2**20, may_change=AFTER_TRAINING,
       group=TRAINING)
-  num_rounds: int = option(41, 'Rounds (K).', least=1, may_change=ALWAYS, group=TRAINING,
-                           networks_only=True)
+  num_rounds: int = option(41, 'Rounds (K).', least=1, most=10**6, may_change=ALWAYS,
+                           group=TRAINING, networks_only=True)
   epochs_per_round: int = option(
-      3, 'Passes over the sampled rows in a round (T).', least=1, group=TRAINING,
+      3, 'Passes over the sampled rows in a round (T).', least=1, most=10**6, group=TRAINING,
       networks_only=True)
   num_sampled: int = option(
       2000, 'Database rows sampled (m = |Omega|): anew in each round or, by methods with a fixed '
@@ -129,7 +129,7 @@ class Config:
       group=TRAINING, networks_only=True)
   shift_pixels: int = option(
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
-      least=0, group=TRAINING, networks_only=True)
+      least=0, most=8192, group=TRAINING, networks_only=True)
   learning_rate: float = option(1e-3, 'Learning rate.', group=TRAINING, networks_only=True)
   momentum: float = option(0.0, 'Momentum of SGD.', group=TRAINING, networks_only=True)
   weight_decay: float = option(
@@ -271,6 +271,9 @@ class Config:
     for name in ('momentum', 'warmup'):
       if not 0 <= getattr(self, name) < 1:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be from 0 to below 1.')
+    if self.image_size and self.augment != 'none' and self.shift_pixels >= self.image_size:
+      raise errors.UsageError(f'--shift_pixels={self.shift_pixels} must be below '
+                              f'--image_size={self.image_size}, else nothing of an image is left.')
     if not self.learning_rate > 0:
       raise errors.UsageError(f'--learning_rate={self.learning_rate} must be above 0.')
 
@@ -279,6 +282,9 @@ class Config:
       storage.path(getattr(self, name))  # which refuses what cannot be a path
     if not self.workdir:
       raise errors.UsageError('--workdir needs the name of a folder.')
+    if not options_lib.is_text(self.workdir):
+      raise errors.UsageError(f'--workdir={self.workdir} is no text in UTF-8, which Orbax needs to '
+                              'save checkpoints: choose another name.')
     if self.mode in IMAGE_MODES and not self.images:
       raise errors.UsageError(f'--mode={self.mode} needs --images=FOLDER.')
     if self.mode == 'export' and not self.format:
@@ -420,14 +426,16 @@ def relevant(saved: Mapping[str, Any]) -> dict[str, Any]:
 def differences(config: Config, saved: Mapping[str, Any], *, as_trained: bool = False) -> list[str]:
   """Settings in which a saved run differs from this one, each as '--name=now (was then)'.
 
-  With `as_trained` those count too that a mode other than train may change.
+  With `as_trained` those count too that an evaluation may change.
   """
   before = to_json(Config()) | saved  # a flag that is newer than the run has its default
   free = changeable(config, ALWAYS).keys()
   if config.lr_schedule == 'triangle':
     free -= {'num_rounds'}  # which the rate of every step depends on
+  if config.mode != 'train':
+    free |= changeable(config, AFTER_TRAINING).keys()
   if config.mode != 'train' and not as_trained:
-    free |= changeable(config, EVALUATION, AFTER_TRAINING).keys()
+    free |= changeable(config, EVALUATION).keys()
     if config.spec.truncates and before['code_lengths'][-1] == config.code_lengths[-1]:
       free |= {'code_lengths'}
   return [f'--{name}={options_lib.text(value)} (was {options_lib.text(before[name])})'
@@ -440,7 +448,9 @@ def check_same(config: Config, saved: Mapping[str, Any], *, as_trained: bool = F
   different = differences(config, saved, as_trained=as_trained)
   if different:
     raise errors.UsageError(f'{config.workdir} holds a run with other settings: '
-                            f'{"; ".join(different)}. Choose another --workdir.')
+                            f'{"; ".join(different)}. '
+                            f'{"Choose" if config.mode == "train" else "Leave them out, or choose"}'
+                            ' another --workdir.')
 
 
 def saved_flags(folder: pathlib.Path) -> dict[str, Any] | None:
@@ -449,7 +459,14 @@ def saved_flags(folder: pathlib.Path) -> dict[str, Any] | None:
   if not path.exists():
     return None
   try:
-    return dict(storage.read_json(path)['flags'])
+    saved, fields = dict(storage.read_json(path)['flags']), all_fields()
+    wrong = [name for name in saved if name in fields
+             and not options_lib.fits(fields[name], saved[name])]
   except (ValueError, KeyError, TypeError):
-    raise errors.InputError(f'{path} is damaged: remove it and give the training command '
-                            'again, which goes on with the run.') from None
+    wrong = ['flags']
+  if wrong:
+    remedy = ('remove it and give the training command again, which goes on with the run'
+              if any((folder / 'checkpoints').glob('*')) else
+              'copy it again, or remove the folder and give the training command again')
+    raise errors.InputError(f'{path} is damaged (its {wrong[0]}): {remedy}.')
+  return saved

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import errno
 import os
 import signal
 import socket
@@ -35,14 +37,26 @@ def attempt(work: Callable[[], None]) -> tuple[int, str]:
     0 and nothing; 2 for a command that cannot be meant or 1 for input that cannot be used, and
     a sentence.
   """
+  _open_streams()
   try:
     work()
+    sys.stdout.flush()
   except errors.UsageError as error:
     return 2, str(error)
   except errors.InputError as error:
     return 1, str(error)
+  except BrokenPipeError:
+    os.dup2(_nowhere(), 1)  # else Python would complain at its end
+    return 1, ('The program that read the output has ended, and so does this one: let it read to '
+               'the end, or write to a file.')
   except OSError as error:
-    return 1, f'{error.filename or "A file"}: {error.strerror or error}.'
+    return 1, _explained(error)
+  except MemoryError:
+    return 1, NO_MEMORY
+  except RuntimeError as error:
+    if "can't start new thread" not in str(error):
+      raise
+    return 1, NO_MEMORY
   return 0, ''
 
 
@@ -57,8 +71,60 @@ _follows = False
 
 def complain(sentence: str, code: int) -> int:
   """Prints a sentence to stderr and returns the exit code."""
-  print(f'mah_jax: {sentence}', file=sys.stderr)
+  # The name of a file, or a foreign message, may hold line breaks and signs that move the cursor.
+  text = ''.join(x if x.isprintable() else '?' for x in ' '.join(sentence.splitlines()))
+  with contextlib.suppress(OSError):  # nobody may be listening
+    print(f'mah_jax: {text}', file=sys.stderr, flush=True)
   return code
+
+
+NO_MEMORY = ('The program has too little memory, or may start too few threads: end other programs, '
+             'or raise the limits (ulimit -v, ulimit -u).')
+REMEDIES = {
+    errno.ENOSPC: 'make room on the disk, and give the same command again',
+    errno.EDQUOT: 'make room on the disk, and give the same command again',
+    errno.EFBIG: 'raise the limit of file sizes (ulimit -f)',
+    errno.EACCES: 'correct its permissions, or choose another place',
+    errno.EPERM: 'correct its permissions, or choose another place',
+    errno.EROFS: 'choose another place',
+    errno.ENOENT: 'correct the path; if it was there, another program has removed it',
+    errno.EEXIST: 'move it away, or choose another place',
+    errno.EISDIR: 'move it away, or choose another place',
+    errno.ENOTDIR: 'correct the path',
+    errno.ELOOP: 'correct the link',
+    errno.ENAMETOOLONG: 'choose a shorter name',
+    errno.EINVAL: 'replace it by a file',
+    errno.EMFILE: 'raise the limit of open files (ulimit -n)',
+    errno.ENOMEM: 'give the program more memory',
+    errno.EIO: 'check the disk',
+}
+
+
+def _explained(error: OSError) -> str:
+  """An error of the system as a sentence: the file, what happened, and the remedy."""
+  reason = error.strerror or str(error) or type(error).__name__
+  remedy = REMEDIES.get(error.errno, 'see to it, and give the same command again')
+  file = error.filename or 'A file or the output'
+  return f'{file} cannot be read or written ({reason}): {remedy}.'
+
+
+def _open_streams():
+  """Opens an output that was closed, as by `>&-`, so that what is said goes nowhere.
+
+  Its number must not become that of another file, which would then get what libraries print.
+  """
+  for number in range(3):
+    try:
+      os.fstat(number)
+    except OSError:
+      _nowhere()  # which gets the lowest number that is free, this one
+  for name in ('stdout', 'stderr'):
+    if getattr(sys, name) is None:
+      setattr(sys, name, os.fdopen(_nowhere(), 'w'))
+
+
+def _nowhere() -> int:
+  return os.open(os.devnull, os.O_RDWR)
 
 
 def say(text: str):
@@ -127,6 +193,14 @@ def clock(seconds: float) -> str:
   return tqdm.tqdm.format_interval(seconds)
 
 
+@dataclasses.dataclass
+class _Note:
+  """The signal that asks to stop, whether it came to this process, and whether that was said."""
+  asked: int | None = None
+  received: bool = False
+  explained: bool = False
+
+
 class StopRequest:
   """Receives SIGTERM and Ctrl-C while it is entered: work stops where it next asks.
 
@@ -134,17 +208,27 @@ class StopRequest:
   compiles: an exception out of a signal handler could be lost in a callback. A second signal ends
   the program on the spot; files are written whole or not at all, so nothing is lost.
 
-  asked: the signal that came, or None.
+  One that is entered inside of another takes its place; they share what came.
   """
 
-  def __init__(self, text: str):
-    """Takes the text that is said when the program stops."""
-    self._text = text
-    self.asked: int | None = None
-    self._received = self._deferred = self._explained = False
+  def __init__(self, text: str, after: Any = None):
+    """Takes the text that is said when the program stops, and what then handles signals.
+
+    That is `after`, as `signal.signal` takes it; None: what handled them before.
+    """
+    self._text, self._after = text, after
+    self._deferred = False
     self._before: dict[int, Any] = {}
+    self._note = _Note()
+
+  @property
+  def asked(self) -> int | None:
+    """The signal that came, or None."""
+    return self._note.asked
 
   def __enter__(self) -> StopRequest:
+    if _active:
+      self._note = _active[-1]._note
     receive, send = socket.socketpair()
     for end in (receive, send):
       end.setblocking(end is receive)
@@ -159,29 +243,30 @@ class StopRequest:
   def __exit__(self, kind, *unused):
     _active.remove(self)
     for number, handler in self._before.items():
-      signal.signal(number, handler)
+      signal.signal(number, handler if self._after is None else self._after)
     signal.set_wakeup_fd(self._wakeup)
     receive, send = self._ends
     send.close()  # which ends the thread
     self._thread.join()
     receive.close()
-    if kind is SystemExit and not self._explained:
+    if kind is SystemExit and not self._note.explained:
       say(self._text)
+      self._note.explained = True
 
   def _listen(self, receive: socket.socket):
     """Notes the signals, whose numbers arrive as bytes."""
     while received := receive.recv(1):
       if received[0] not in SIGNALS:
         continue
-      if self._received:
+      if self._note.received:
         os._exit(_exit_code(received[0]))
-      self._received = True
+      self._note.received = True
       self.ask(received[0])
 
   def ask(self, number: int):
     """Notes the first signal, and says so at once."""
-    if self.asked is None:
-      self.asked = number
+    if self._note.asked is None:
+      self._note.asked = number
       with contextlib.suppress(OSError):  # nobody may be listening
         os.write(2, b'\nStopping as soon as the work allows it; a second signal ends it at once.\n')
 
@@ -203,7 +288,7 @@ class StopRequest:
     """Says why and ends the program, with code 0 for SIGTERM and 130 for Ctrl-C."""
     if text:
       say(text)
-      self._explained = True
+      self._note.explained = True
     raise SystemExit(_exit_code(self.asked))
 
 

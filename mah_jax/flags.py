@@ -45,7 +45,13 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   describes_run = values.mode == 'train' or values.mode == 'check' and any(
       values[name].present for name in config_lib.all_fields() if name not in ('mode', 'workdir'))
   if not describes_run:
-    values = _parse([*_saved(values.workdir, values.mode), *arguments])
+    saved = _saved(values.workdir, values.mode)
+    _check_saved(values.workdir, saved)
+    values = _parse([*saved, *arguments])
+  return _make(values)
+
+
+def _make(values: flags.FlagValues) -> config_lib.Config:
   return config_lib.make(**{name: _read(field, values[name].value)
                             for name, field in config_lib.all_fields().items()})
 
@@ -71,9 +77,21 @@ def launch(arguments: Sequence[str]) -> processes.Launch:
     return processes.Launch()  # the same arguments are refused once more
 
 
+def _check_saved(workdir: str, saved: Sequence[str]):
+  """Blames the files of a run, not what the user wrote, for flags that cannot be."""
+  try:
+    _make(_parse(saved))
+  except errors.UsageError as error:
+    raise errors.InputError(f'The config.json or results.json of the run in {workdir} is damaged, '
+                            f'or of another version of mah_jax ({str(error).rstrip(".")}): copy '
+                            'both again.') from error
+
+
 def _saved(workdir: str, mode: str) -> list[str]:
   """The flags of the run in a folder as arguments of another mode."""
-  saved = config_lib.relevant(results.flags(folder.RunFolder(workdir)) or {})
+  # Queries are encoded as the database was when it was scored.
+  saved = config_lib.relevant(results.flags(
+      folder.RunFolder(workdir), evaluated=mode in config_lib.SEARCH_MODES) or {})
   unknown = saved.keys() - config_lib.all_fields().keys()
   if unknown:
     raise errors.InputError(f'The run in {workdir} has flags that this version does not know: '

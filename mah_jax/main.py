@@ -6,52 +6,51 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
-import jax
-
 import mah_jax
-from mah_jax import compiling
-from mah_jax import config as config_lib
-from mah_jax import errors
-from mah_jax import flags
-from mah_jax.modes import check
-from mah_jax.modes import encode
-from mah_jax.modes import evaluate
-from mah_jax.modes import export
-from mah_jax.modes import index
-from mah_jax.modes import search
-from mah_jax.modes import serve
-from mah_jax.modes import train
-from mah_jax.train import processes
-from mah_jax.train import step
+from mah_jax import console
 
-MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode,
-         'search': search.search, 'index': index.index, 'serve': serve.serve,
-         'export': export.export, 'check': check.check}
 HELP = {'--help', '-h', '-help', '--helpfull'}
 VERSION = '--version'
 
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
-  if HELP & set(arguments):
-    print(flags.help_text())
-    return 0
   if VERSION in arguments:
     print(f'mah-jax {mah_jax.__version__}')
     return 0
+  # Imports are late because they take seconds, in which a person may stop the program.
+  from mah_jax import flags
+  from mah_jax.train import processes
+  console.pause()
   return processes.run(flags.launch(arguments), lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]):
+  import jax
+
+  from mah_jax import compiling
+  from mah_jax import config as config_lib
+  from mah_jax import errors
+  from mah_jax import flags
+  from mah_jax import modes
+  from mah_jax.train import processes
+  from mah_jax.train import step
+  console.pause()
+  if HELP & set(arguments):
+    print(flags.help_text())
+    return
   config = flags.from_arguments(arguments)
   processes.check_same(config_lib.to_json(config))
-  compiling.prepare()
-  logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns about harmless things
+  compiling.prepare(make_folder=config.mode != 'check')  # which changes nothing
+  # Orbax warns about harmless things, and shows tracebacks of errors that it raises as well.
+  for name in ('absl', 'asyncio'):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
   try:
-    MODES[config.mode](config)
+    modes.MODES[config.mode](config)
   except jax.errors.JaxRuntimeError as error:
     if not step.is_out_of_memory(error):
       raise
@@ -60,8 +59,9 @@ def _run(arguments: Sequence[str]):
 
 
 def command() -> int:
-  """Runs the installed command `mah-jax`."""
-  return main(sys.argv[1:])
+  """Runs the installed command `mah-jax`; what follows its end cannot be stopped any more."""
+  with console.StopRequest('Stopped; nothing was begun.', after=signal.SIG_IGN):
+    return main(sys.argv[1:])
 
 
 if __name__ == '__main__':

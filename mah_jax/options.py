@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from mah_jax import errors
 # images become codes; then results.json says how.
 NEVER, EVALUATION, AFTER_TRAINING, ALWAYS = 'never', 'evaluation', 'after training', 'always'
 
+LARGEST = 2.0**128  # numbers of 32 bits are smaller
 Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
@@ -28,7 +28,7 @@ def option(default: Any, doc: str, *, choices: Choices = (), least: float | None
     doc: what it means, as one or more sentences.
     choices: the texts that are allowed, or a function that lists them; empty: any.
     least: the smallest number that is allowed.
-    most: the largest; beyond it no device has the memory.
+    most: the largest; beyond it no machine has the memory or the time.
     may_change: when a run may go on with another value: NEVER, EVALUATION, AFTER_TRAINING or
       ALWAYS.
     group: the heading under which the help shows it.
@@ -60,14 +60,32 @@ def check(settings: Any):
     if allowed and value not in allowed:
       raise errors.UsageError(f'--{name}={value} is not one of {", ".join(allowed)}.')
     numbers = value if isinstance(value, tuple) else (value,)
-    if any(isinstance(x, float) and not math.isfinite(x) for x in numbers):
-      raise errors.UsageError(f'--{name}={text(value)} must be finite.')
+    if any(isinstance(x, float) and not abs(x) < LARGEST for x in numbers):
+      raise errors.UsageError(f'--{name}={text(value)} must be finite, also in 32 bits.')
     if least is not None and any(x < least for x in numbers):
       raise errors.UsageError(f'--{name}={text(value)} must be at least {least}.')
     most = field.metadata['most']
     if most is not None and any(x > most for x in numbers):
-      raise errors.UsageError(f'--{name}={text(value)} must be at most {most}: no device has the '
-                              'memory for more.')
+      raise errors.UsageError(f'--{name}={text(value)} must be at most {most}: no machine has the '
+                              'memory or the time for more.')
+
+
+def fits(field: dataclasses.Field, value: Any) -> bool:
+  """Whether a value, such as one from a JSON file, has the type of a field; lists are tuples."""
+  default = field.default
+  if isinstance(default, tuple):
+    return isinstance(value, (tuple, list)) and all(_is_one(x, type(default[0])) for x in value)
+  return _is_one(value, type(default))
+
+
+def _is_one(value: Any, kind: type) -> bool:
+  """Whether a value is of a kind; an integer is a number, a truth value is none."""
+  return type(value) is kind or kind is float and type(value) is int
+
+
+def is_text(value: str) -> bool:
+  """Whether a text is one, and not bytes that are no text in UTF-8, as a path may be."""
+  return not any('\ud800' <= x <= '\udfff' for x in value)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -21,10 +21,13 @@ def main(arguments: Sequence[str]) -> int:
   parsed = parser.parse_args(arguments)
 
   def work():
+    html = storage.path(parsed.html) if parsed.html else None
+    if html is not None:
+      storage.check_file(html, page.MARK)
     runs = [report.read(storage.path(name)) for name in parsed.runs]
     print(report.table(runs))
-    if parsed.html:
-      storage.write_text(storage.path(parsed.html), page.to_html(report.page(runs)))
+    if html is not None:
+      storage.write_text(html, page.to_html(report.page(runs)))
       console.say(f'Written to {parsed.html}.')
 
   return console.exit_code(work)

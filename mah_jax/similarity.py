@@ -32,6 +32,9 @@ def group_rows(labels: Array) -> Groups:
   labels = np.asarray(labels)
   if labels.ndim != 2:
     raise ValueError(f'labels must be [rows, labels], got shape {labels.shape}.')
+  wrong = labels[(labels != 0) & (labels != 1)]
+  if wrong.size:
+    raise ValueError(f'labels hold {wrong[0]}; give 0 and 1, a column for each label.')
   numbered = distinct.number_rows(labels)
   return Groups(numbered.of_row.astype(np.int32), labels[numbered.row].astype(np.float32),
                 distinct.count_overlapping(numbered, numbered))

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import shutil
 import stat
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from typing import Any
+from typing import BinaryIO
 
 import numpy as np
 
@@ -79,35 +81,98 @@ _follows = False
 
 def write(target: pathlib.Path, content: bytes):
   """Writes a file whole or not at all; makes its folder if need be."""
+  write_together({target: content})
+
+
+def write_together(contents: Mapping[pathlib.Path, bytes | Mapping[str, bytes]]):
+  """Writes files, and folders of files, which get their names once all are on the disk.
+
+  Until then everything is as it was, so a full disk changes nothing. The names then change in the
+  order that is given, each in one step. A folder takes the place of one that had its name.
+  """
   if _follows:
     return
-  target.parent.mkdir(parents=True, exist_ok=True)
-  part = part_of(target)
+  parts = {target: part_of(target) for target in contents}
   try:
-    part.write_bytes(content)
-    install(part, target)
+    for target, part in parts.items():
+      target.parent.mkdir(parents=True, exist_ok=True)
+      _remove(part)  # of a command that was cut off
+      _write_part(part, contents[target])
+    for target, part in parts.items():
+      _rename(part, target)
   finally:
-    part.unlink(missing_ok=True)
+    for part in parts.values():
+      _remove(part)
 
 
 def part_of(target: pathlib.Path) -> pathlib.Path:
-  """The name that a file has while it is written."""
+  """The name that a file or folder has while it is written."""
   return target.with_name(f'.{target.name}.part')
 
 
 def install(part: pathlib.Path, target: pathlib.Path):
   """Gives a finished file its name in one step, once its bytes are on the disk."""
-  with open(part, 'rb') as file:
-    os.fsync(file.fileno())
-  os.replace(part, target)
+  _sync(part)
+  _rename(part, target)
+
+
+def _write_part(part: pathlib.Path, content: bytes | Mapping[str, bytes]):
+  """Writes a file, or a folder of files by name, to the disk."""
+  if isinstance(content, Mapping):
+    part.mkdir()
+    for name, of_file in content.items():
+      _write_part(part / name, of_file)
+  else:
+    part.write_bytes(content)
+  _sync(part)
+
+
+def _rename(part: pathlib.Path, target: pathlib.Path):
+  """Gives a file or folder its name, which survives a power cut when this returns."""
+  if part.is_dir() and target.exists():
+    _exchange(part, target)
+  else:
+    os.replace(part, target)
+  _sync(target.parent)
+
+
+def _sync(path: pathlib.Path):
+  """Returns once a file, or the names in a folder, are on the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  except OSError:
+    if not path.is_dir():  # some file systems cannot sync a folder
+      raise
+  finally:
+    os.close(descriptor)
+
+
+def _remove(part: pathlib.Path):
+  """Removes a file or folder that may be there."""
+  if part.is_dir():
+    shutil.rmtree(part, ignore_errors=True)
+  else:
+    part.unlink(missing_ok=True)
 
 
 SEAL = 'seal'              # the array of a .npz file that has the hash of the others
+BEGINNING = 1024           # bytes of a file in which its mark is looked for
 MANIFEST = 'written.json'  # in a folder that was written as a whole: the sha256 of its files
 
 
-def check_replaceable(target: pathlib.Path, kind: str):
-  """Refuses a folder that `replace_folder` must not replace: it holds what that did not write."""
+def check_replaceable(target: pathlib.Path, kind: str, earlier: str = ''):
+  """Refuses a folder that must not be replaced, as it holds what no earlier result did.
+
+  Args:
+    target: the folder; if a kill left it under another name, it gets its name back.
+    kind: what it may hold, in words, see `with_manifest`.
+    earlier: a pattern of names that it may hold if it has no manifest.
+  """
+  if _follows:
+    return
+  if not target.exists() and _aside(target).exists():
+    os.rename(_aside(target), target)
   if not target.exists() and not target.is_symlink():
     return
   if not target.is_dir() or target.is_symlink():
@@ -123,14 +188,45 @@ def check_replaceable(target: pathlib.Path, kind: str):
   if known != kind:
     raise errors.InputError(f'{target} holds {known}: choose another folder.')
   for path in sorted(target.iterdir()):
-    if path.name in (MANIFEST, '__pycache__'):  # Python makes the latter
+    if path.name == MANIFEST or _is_cache(path):
+      continue
+    if not written and re.fullmatch(earlier, path.name):
       continue
     if path.name not in written:
       raise errors.InputError(f'{target} holds {path.name}, which is not of an earlier result: '
                               'choose another folder.')
-    if hashlib.sha256(path.read_bytes()).hexdigest() != written[path.name]:
+    if hashlib.sha256(read_file(path)).hexdigest() != written[path.name]:
       raise errors.InputError(f'{path} was changed since it was written: choose another folder, or '
                               'remove it.')
+
+
+def check_file(target: pathlib.Path, mark: bytes):
+  """Refuses a file that a result must not replace: it is there, and is not an earlier result.
+
+  Args:
+    target: the file; its folder may be missing.
+    mark: bytes that stand at the beginning of each such result.
+  """
+  try:
+    beginning = b''
+    if os.path.lexists(target):
+      with open_file(target) as file:
+        beginning = file.read(BEGINNING)
+    above = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+      raise OSError(errno.ENOTDIR, f'{above} is no folder')
+  except OSError as error:
+    raise errors.InputError(f'{target} cannot be written ({error.strerror}): choose another '
+                            'name.') from error
+  if beginning and mark not in beginning:
+    raise errors.InputError(f'{target} is there already, and is not of an earlier result: choose '
+                            'another name, or remove it.')
+
+
+def _is_cache(path: pathlib.Path) -> bool:
+  """Whether Python has made a folder, which then holds nothing but compiled modules."""
+  return path.name == '__pycache__' and path.is_dir() and all(
+      module.suffix == '.pyc' for module in path.iterdir())
 
 
 def replace_folder(target: pathlib.Path, files: Mapping[str, bytes], kind: str):
@@ -141,24 +237,15 @@ def replace_folder(target: pathlib.Path, files: Mapping[str, bytes], kind: str):
     files: content by name.
     kind: what they are, in words; a folder of another kind is refused.
   """
-  if _follows:
-    return
   check_replaceable(target, kind)
-  target.parent.mkdir(parents=True, exist_ok=True)
-  part = part_of(target)
-  shutil.rmtree(part, ignore_errors=True)  # of a command that was cut off
-  try:
-    part.mkdir()
-    for name, content in files.items():
-      write(part / name, content)
-    write_json(part / MANIFEST, {'kind': kind, 'files': {
-        name: hashlib.sha256(content).hexdigest() for name, content in files.items()}})
-    if target.exists():
-      _exchange(part, target)
-    else:
-      os.rename(part, target)
-  finally:
-    shutil.rmtree(part, ignore_errors=True)
+  write_together({target: with_manifest(files, kind)})
+
+
+def with_manifest(files: Mapping[str, bytes], kind: str) -> dict[str, bytes]:
+  """The content of a folder of these files that `check_replaceable` knows again."""
+  manifest = {'kind': kind, 'files': {
+      name: hashlib.sha256(content).hexdigest() for name, content in files.items()}}
+  return {**files, MANIFEST: to_json(manifest)}
 
 
 def _exchange(one: pathlib.Path, other: pathlib.Path):
@@ -172,18 +259,26 @@ def _exchange(one: pathlib.Path, other: pathlib.Path):
   else:
     failed = True
   if failed:  # some file systems cannot
-    aside = one.with_name(f'{one.name}.old')
+    aside = _aside(other)
+    _remove(aside)  # of a command that was cut off
     os.rename(other, aside)
     os.rename(one, other)
     os.rename(aside, one)
 
 
+def _aside(target: pathlib.Path) -> pathlib.Path:
+  """The name that an old folder has between two steps of an exchange."""
+  return target.with_name(f'.{target.name}.old')
+
+
 def append(target: pathlib.Path, line: str):
-  """Adds a line to a text file."""
+  """Adds a line to a text file; it is on the disk when this returns."""
   if _follows:
     return
   with open(target, 'a') as file:
     file.write(f'{line}\n')
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def write_text(target: pathlib.Path, text: str):
@@ -193,26 +288,43 @@ def write_text(target: pathlib.Path, text: str):
 
 def write_json(target: pathlib.Path, content: Any):
   """Writes a JSON file that a person can read."""
-  write(target, f'{json.dumps(content, indent=2)}\n'.encode())
+  write(target, to_json(content))
+
+
+def to_json(content: Any) -> bytes:
+  """The content of a JSON file that a person can read."""
+  return f'{json.dumps(content, indent=2)}\n'.encode()
+
+
+@contextlib.contextmanager
+def open_file(source: pathlib.Path) -> Iterator[BinaryIO]:
+  """Opens a regular file; raises OSError for anything else, such as a pipe or a device."""
+  descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
+  with open(descriptor, 'rb') as file:
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
+      number = errno.EISDIR if stat.S_ISDIR(kind) else errno.EINVAL
+      raise OSError(number, 'it is no regular file', str(source))
+    yield file
 
 
 def read_file(source: pathlib.Path) -> bytes:
-  """The content of a regular file; raises OSError for anything else, such as a pipe or a device."""
-  descriptor = os.open(source, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would wait for a writer
-  with open(descriptor, 'rb') as file:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-      raise OSError(errno.EINVAL, 'it is no regular file', str(source))
+  """The content of a regular file, see `open_file`."""
+  with open_file(source) as file:
     return file.read()
 
 
 def read_json(source: pathlib.Path) -> Any:
   """The content of a JSON file; raises OSError or ValueError where there is none."""
-  return json.loads(source.read_bytes())
+  return parse_json(read_file(source))
 
 
-def write_npy(target: pathlib.Path, array: np.ndarray):
-  """Writes an array as a .npy file."""
-  write(target, npy(array))
+def parse_json(content: bytes | str) -> Any:
+  """The value of a JSON text; raises ValueError where it is none."""
+  try:
+    return json.loads(content)
+  except RecursionError:
+    raise ValueError('it is nested too deeply') from None
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -266,19 +378,25 @@ class Rows:
 
 def write_npz(target: pathlib.Path, arrays: Mapping[str, np.ndarray], *, compressed: bool = False):
   """Writes arrays by name as one .npz file, sealed by their hash."""
+  write(target, npz(arrays, compressed=compressed))
+
+
+def npz(arrays: Mapping[str, np.ndarray], *, compressed: bool = False) -> bytes:
+  """Arrays by name as the content of a .npz file, sealed by their hash."""
   buffer = io.BytesIO()
   save = np.savez_compressed if compressed else np.savez
   save(buffer, **arrays, **{SEAL: np.frombuffer(_digest(arrays), np.uint8)})
-  write(target, buffer.getvalue())
+  return buffer.getvalue()
 
 
-def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:
+def read_npz(source: pathlib.Path, *, sealed: bool = False) -> dict[str, np.ndarray]:
   """The arrays of a .npz file by name, which must be those that were sealed, if they were.
 
-  Raises OSError or ValueError where there are none or others.
+  Raises OSError or ValueError where there are none, others, or unsealed ones where `sealed` is
+  asked for.
   """
   try:
-    with np.load(source, allow_pickle=False) as file:
+    with open_file(source) as content, np.load(content, allow_pickle=False) as file:
       arrays = dict(file)
   except OSError:
     raise
@@ -286,7 +404,7 @@ def read_npz(source: pathlib.Path) -> dict[str, np.ndarray]:
   except Exception as error:
     raise ValueError('it is no archive of arrays, or was cut off') from error
   seal = arrays.pop(SEAL, None)
-  if seal is not None and seal.tobytes() != _digest(arrays):
+  if sealed and seal is None or seal is not None and seal.tobytes() != _digest(arrays):
     raise ValueError('its arrays are not those that were written')
   return arrays
 

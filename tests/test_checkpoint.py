@@ -1,6 +1,9 @@
 """Checkpoints: what is saved comes back, damage is seen, the one before is used."""
 
+import errno
+import os
 import random
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -132,6 +135,33 @@ def test_reading_only_leaves_unfinished_saves_of_others_alone(saved):
   assert checkpoints.newest() == (20, [])
   checkpoints.close()
   assert unfinished.exists()
+
+
+def test_a_save_that_fails_is_never_sealed(saved, monkeypatch):
+  checkpoints = _open(saved)
+  checkpoints.save(_state(3.0, 30), META)
+
+  def full():
+    raise ValueError(f'RESOURCE_EXHAUSTED: writing "x" failed: {os.strerror(errno.ENOSPC)}')
+
+  with (monkeypatch.context() as patch,
+        pytest.raises(errors.InputError, match='No space left on device')):
+    patch.setattr(checkpoints._manager, 'wait_until_finished', full)
+    checkpoints.wait()
+  checkpoints.close()
+  assert not (saved / '30' / checkpoint.SEAL).exists()
+  assert _newest(saved)[0] == 20
+
+
+def test_a_disk_without_room_is_told_before_anything_is_saved(saved, monkeypatch):
+  before = _files(saved)
+  checkpoints = _open(saved)
+  usage = shutil.disk_usage(saved)
+  monkeypatch.setattr(shutil, 'disk_usage', lambda path: usage._replace(free=checkpoint.ROOM))
+  with pytest.raises(errors.InputError, match='No space left on device'):
+    checkpoints.save(_state(3.0, 30), META)
+  checkpoints.close()
+  assert _files(saved) == before
 
 
 def test_no_whole_checkpoint_left_is_said_and_nothing_deleted(saved):

@@ -119,3 +119,9 @@ def test_a_name_stands_in_its_own_room_only(names, rooms):
       stray = [name for name in names if name not in WORDS
                and re.search(rf'(?<![\w.]){name}(?!\w|-jax)', text)]  # mah-jax is the package
       assert not stray, (_name(path), text)
+
+
+@pytest.mark.parametrize('file', ['backbone', 'features', 'hasher', 'trainer'])
+def test_networks_are_made_for_the_platform_of_their_devices(file):
+  """None of those who make them names one, so that layers for CPUs stay on CPUs."""
+  assert not {'cpu', 'gpu', 'cuda', 'tpu'} & set(_texts(ROOT / f'mah_jax/train/{file}.py'))

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import pathlib
 import shutil
 from concurrent import futures
 
@@ -14,7 +15,6 @@ from PIL import Image
 
 from mah_jax import config
 from mah_jax import main
-from mah_jax import storage
 from mah_jax.data import datasets
 from mah_jax.evaluation import metrics
 from mah_jax.runs import folder as folder_lib
@@ -250,13 +250,13 @@ def test_a_full_disk_leaves_the_earlier_encoding(photos, finished, tmp_path, cap
   before = {path.name: path.read_bytes() for path in output.iterdir()}
   written = []
 
-  def install(part, target):
-    written.append(target)
+  def write(path, content, whole=pathlib.Path.write_bytes):
+    written.append(path)
     if len(written) == 2:
-      raise OSError(errno.ENOSPC, 'No space left on device', str(target))
-    os.replace(part, target)
+      raise OSError(errno.ENOSPC, 'No space left on device', str(path))
+    whole(path, content)
 
-  monkeypatch.setattr(storage, 'install', install)
+  monkeypatch.setattr(pathlib.Path, 'write_bytes', write)
   assert main.main(encode) == 1
   assert 'No space left' in capsys.readouterr().err
   assert {path.name: path.read_bytes() for path in output.iterdir()} == before

@@ -193,6 +193,11 @@ def test_the_index_is_kept_and_made_anew_when_codes_change(copy, capsys):
   changed = storage.read_npz(copy / 'codes.npz')
   changed['learned_4'] ^= 0xF0
   storage.write_npz(copy / 'codes.npz', changed)
+  with pytest.raises(errors.InputError, match='not of the same evaluation'):
+    mah_jax.load(copy)
+  results = storage.read_json(copy / 'results.json')
+  storage.write_json(copy / 'results.json', results | {'sha256': {}})
+  capsys.readouterr()
   anew = mah_jax.load(copy)
   said = capsys.readouterr().out
   assert 'made from other codes' in said and 'Index of 1,697 rows' in said

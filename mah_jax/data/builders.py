@@ -160,9 +160,23 @@ def prepare(name: str, data_dir: pathlib.Path) -> pathlib.Path:
     if not sys.stderr.isatty():
       tfds.disable_progress_bar()
     # TFDS announces a download of unknown size, even where there is none.
-    with contextlib.redirect_stdout(io.StringIO()):
+    with _tidied(data_dir, folder.parent), contextlib.redirect_stdout(io.StringIO()):
       builder(data_dir=data_dir, file_format=FORMAT).download_and_prepare()
   return folder
+
+
+@contextlib.contextmanager
+def _tidied(data_dir: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
+  """Removes the empty folders that TFDS makes even where the official files turn out absent."""
+  made = [path for path in (data_dir / 'downloads/extracted', data_dir / 'downloads', folder)
+          if not path.exists()]
+  try:
+    yield
+  except BaseException:
+    for path in made:
+      with contextlib.suppress(OSError):  # it is not empty
+        path.rmdir()
+    raise
 
 
 def report(folder: pathlib.Path) -> str:

@@ -57,6 +57,7 @@ class DatasetSpec(NamedTuple):
   protocol_note: what a protocol is where its name does not say it, for the help text.
   takes_query_fraction: whether its protocols ask for the share of queries.
   has_names: whether its rows are files, which a list of queries can name.
+  takes_in: data_dir -> whether anything that is put below it becomes part of the dataset.
   """
   load: Callable[[Source], Dataset]
   find: Callable[[Source], str]
@@ -67,6 +68,7 @@ class DatasetSpec(NamedTuple):
   protocol_note: str = ''
   takes_query_fraction: bool = False
   has_names: bool = False
+  takes_in: Callable[[pathlib.Path], bool] = lambda data_dir: False
 
 
 def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
@@ -323,5 +325,6 @@ SPECS = {
                       'the folder have it without asking',
         takes_query_fraction=True,
         has_names=True,
+        takes_in=folder_lib.takes_in,
     ),
 }

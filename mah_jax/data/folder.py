@@ -89,6 +89,11 @@ def find(data_dir: pathlib.Path, *, unlabelled: bool = False,
   return f'{len(listing.names):,} images {classes} are in {data_dir}.'
 
 
+def takes_in(data_dir: pathlib.Path) -> bool:
+  """Whether what is put below a folder becomes part of the dataset, as no list says what is."""
+  return data_dir.is_dir() and not os.path.lexists(data_dir / CSV)
+
+
 def read_labels(path: pathlib.Path) -> dict[str, set[str]]:
   """The labels that a CSV of lines file,label1;label2 gives to each file."""
   listing = _list_csv(path, unlabelled=False)
@@ -143,7 +148,7 @@ def _list(data_dir: pathlib.Path, unlabelled: bool) -> Listing:
     return _list_csv(data_dir, unlabelled)
   if not data_dir.is_dir():
     raise errors.InputError(f'There is no folder {data_dir}: correct --data_dir.')
-  if (data_dir / CSV).is_file():
+  if os.path.lexists(data_dir / CSV):
     return _list_csv(data_dir / CSV, unlabelled)
   return _list_folders(data_dir, unlabelled)
 

@@ -10,11 +10,13 @@ import numpy as np
 from PIL import Image
 from PIL import ImageDraw
 from PIL import ImageFont
+from PIL import PngImagePlugin
 
 from mah_jax import errors
 
 GAP = 8        # pixels between the tiles of a sheet
 LINE = 14      # height of a line of text
+MARK = b'Software\0mah_jax'  # by which a contact sheet is known
 INK, PAPER, FRAME = (32, 32, 32), (255, 255, 255), (200, 30, 30)
 
 
@@ -67,7 +69,9 @@ def sheet(rows: Sequence[Sequence[Tile]]) -> bytes:
         draw.rectangle((x - 3, y - 3, x + side + 2, y + side + 2), outline=FRAME, width=3)
       for number, line in enumerate(tile.lines):
         draw.text((x, y + side + 2 + number * LINE), _fitting(line, side, font), INK, font)
-  return _save(page, 'PNG')
+  about = PngImagePlugin.PngInfo()
+  about.add_text(*MARK.decode().split('\0'))
+  return _save(page, 'PNG', pnginfo=about)
 
 
 def _fitting(line: str, width: int, font) -> str:
@@ -89,7 +93,7 @@ def _colour(pixels: np.ndarray) -> np.ndarray:
   return np.broadcast_to(pixels, (*pixels.shape[:2], 3)).copy()
 
 
-def _save(image: Image.Image, form: str) -> bytes:
+def _save(image: Image.Image, form: str, **options) -> bytes:
   buffer = io.BytesIO()
-  image.save(buffer, form)
+  image.save(buffer, form, **options)
   return buffer.getvalue()

@@ -197,7 +197,7 @@ def _checked_matrix(
   """A matrix as an array; raises if it is empty or holds more than `low` and `high`."""
   matrix = np.asarray(matrix)
   _check_shape(what, matrix)
-  if not ((matrix == low) | (matrix == high)).all():
+  if matrix.dtype == bool and low < 0 or not ((matrix == low) | (matrix == high)).all():
     raise ValueError(f'{what} hold values other than {low} and {high}; {remedy}.')
   return matrix
 
@@ -211,8 +211,9 @@ def _check_shape(what: str, matrix: np.ndarray) -> None:
 
 def _check_k(k: int) -> None:
   """Raises if k is no number of rows."""
-  if k < 1:
-    raise ValueError(f'k is {k}, but it counts rows from the first on; give 1 or more.')
+  if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+    raise ValueError(f'k is {k!r}, but it counts rows from the first on; give a whole number, 1 or '
+                     'more.')
 
 
 def _checked_weights(weights: np.ndarray, c: int) -> np.ndarray:

@@ -10,7 +10,9 @@ from mah_jax import errors
 from mah_jax import options
 from mah_jax import storage
 from mah_jax.data import images as images_lib
+from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import restoring
+from mah_jax.train import dataset
 from mah_jax.train import hasher as hasher_lib
 
 INDEX = 'files.jsonl'      # line i names the image of row i
@@ -30,8 +32,11 @@ def _encode(config: config_lib.Config):
   if not names:
     raise errors.InputError(f'--images={source} holds no image files '
                             f'({", ".join(sorted(images_lib.SUFFIXES))}).')
-  hasher = restoring.hasher(config)
   output = storage.path(config.output or f'{config.workdir}/encoded')
+  if config.output:
+    folder_lib.RunFolder(config.workdir).check_output('output', output)
+    dataset.check_apart(config, 'output', output)
+  hasher = restoring.hasher(config)
   try:
     storage.check_replaceable(output, KIND)  # before the work, not after it
     output.parent.mkdir(parents=True, exist_ok=True)

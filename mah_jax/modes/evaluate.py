@@ -52,18 +52,7 @@ def _encode_anew(config: config_lib.Config, data: datasets.Dataset, devices: ste
     step, reports = checkpoints.newest()
     for report in reports:
       console.say(report)
-    _check_step(folder, step)
+    results.check_step(folder, step)
     progress = trainer_lib.restore(config, data, devices, checkpoints, step)
   trainer_lib.check_codes(progress.state.codes)
   return train.network_outcome(progress, began)
-
-
-def _check_step(folder: folder_lib.RunFolder, step: int):
-  """Refuses to replace results by those of a checkpoint after fewer or more steps."""
-  if folder.results.exists():
-    scored = results.read(folder).get('step', step)
-    if scored != step:
-      raise errors.InputError(
-          f'{folder.results} is of step {scored}, but the newest checkpoint that can be used is '
-          f'of step {step}: the training command goes on from there; to score that one all the '
-          'same, move results.json away.')

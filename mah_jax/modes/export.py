@@ -7,9 +7,11 @@ from mah_jax import console
 from mah_jax import errors
 from mah_jax import options
 from mah_jax import storage
+from mah_jax.runs import folder as folder_lib
 from mah_jax.search import export as export_lib
 from mah_jax.search import searcher as searcher_lib
 from mah_jax.search.export import content as content_lib
+from mah_jax.train import dataset
 
 MEGABYTE = 1e6
 
@@ -19,6 +21,9 @@ def export(config: config_lib.Config):
   with console.StopRequest('Stopped; the export is what it was.'):
     export_lib.require(config.format)
     output = storage.path(config.output or f'{config.workdir}/exported/{config.format}')
+    if config.output:
+      folder_lib.RunFolder(config.workdir).check_output('output', output)
+      dataset.check_apart(config, 'output', output)
     kind = f'an export for {config.format}'
     storage.check_replaceable(output, kind)
     searcher = searcher_lib.Searcher(config)

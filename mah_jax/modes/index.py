@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from mah_jax import config as config_lib
 from mah_jax import console
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.data import datasets
 from mah_jax.data import folder as folder_data
 from mah_jax.data import images as images_lib
 from mah_jax.modes import search
@@ -21,7 +24,7 @@ def index(config: config_lib.Config):
   with console.StopRequest('Stopped; the index is what it was.'):
     folder, names = search.files_of(config.images)
     searcher = searcher_lib.Searcher(config)
-    names, known = _new(searcher.database, str(folder.resolve()), names)
+    names, known = _new(searcher, str(folder.resolve()), names)
     if known:
       console.say(f'{known} images are in the index already: left as they are.')
     if not names:
@@ -43,28 +46,36 @@ def index(config: config_lib.Config):
                 f'{len(searcher):,} rows can be found now.')
 
 
-def _new(database: database_lib.Database, folder: str, names: list[str]) -> tuple[list[str], int]:
-  """The names that are not in the database yet, and how many are."""
-  if folder not in database.folders:
-    return names, 0
-  place = database.folders.index(folder)
-  there = {name for name, of in zip(database.names, database.folder_of) if of == place}
-  new = [name for name in names if name not in there]
+def _new(searcher: searcher_lib.Searcher, folder: str, names: list[str]) -> tuple[list[str], int]:
+  """The names of files that are not in the database yet, and how many are."""
+  database, config = searcher.database, searcher.config
+  own = os.path.realpath(storage.path(config.data_dir))
+  if not os.path.isdir(own):
+    own = os.path.dirname(own)  # of a list of files
+  if not datasets.SPECS[config.dataset].has_names:
+    own = ''
+  there = {os.path.join(own if of == database_lib.OWN else database.folders[of], name)
+           for name, of in zip(database.names, database.folder_of)}
+  new = [name for name in names if os.path.join(folder, name) not in there]
   return new, len(names) - len(new)
 
 
 def _labels(folder, names: list[str], class_names: tuple[str, ...]) -> np.ndarray | None:
   """The labels that a labels.csv in the folder gives these images, [a, L]; None without one."""
   file = folder / folder_data.CSV
-  if not storage.path(file).is_file():
+  if not os.path.lexists(file):
     return None
   labels = np.zeros((len(names), len(class_names)), np.uint8)
   of_name = folder_data.read_labels(file)
+  for name in of_name:
+    if not os.path.lexists(folder / name):
+      raise errors.InputError(f'{file} names {name}, which is not there: correct the name, or '
+                              'remove its line.')
   number = {name: i for i, name in enumerate(class_names)}
   for row, name in enumerate(names):
     for label in of_name.get(name, ()):
       if label not in number:
         raise errors.InputError(f'{file} gives {name} the label {label!r}, which the run does not '
-                                f'know; it knows {", ".join(class_names[:20])}.')
+                                f'know: choose among {", ".join(class_names[:20])}.')
       labels[row, number[label]] = 1
   return labels

@@ -16,11 +16,14 @@ from mah_jax import errors
 from mah_jax import storage
 from mah_jax.data import images as images_lib
 from mah_jax.data import pictures
+from mah_jax.runs import folder as folder_lib
 from mah_jax.search import searcher as searcher_lib
+from mah_jax.train import dataset
 
 SIDE = 128    # pixels of a tile on a contact sheet
 SHOWN = 20    # queries whose neighbours are printed, and are on a sheet
 WRITERS = ('.csv', '.jsonl')
+MARKS = {'.csv': b'query,rank,distance,', '.jsonl': b'{"query": ', '.png': pictures.MARK}
 TITLES = {'hamming': 'distance', 'outputs': 'agreement'}  # what a ranking orders by
 
 Hits = Sequence[searcher_lib.Hit]
@@ -37,6 +40,14 @@ def _search(config: config_lib.Config):
   if output is not None and output.suffix.lower() not in WRITERS:
     raise errors.UsageError(f'--output={output} must end in {" or ".join(WRITERS)}, which says '
                             'what is written.')
+  sheet = storage.path(config.sheet) if config.sheet else None
+  if sheet is not None and sheet.suffix.lower() != '.png':
+    raise errors.UsageError(f'--sheet={sheet} must end in .png, which is what is written.')
+  for flag, file in (('output', output), ('sheet', sheet)):
+    if file is not None:
+      folder_lib.RunFolder(config.workdir).check_output(flag, file)
+      dataset.check_apart(config, flag, file)
+      storage.check_file(file, MARKS[file.suffix.lower()])
   folder, names = files_of(config.images)
   searcher = searcher_lib.Searcher(config)
   searcher.index(config.code_length, config.database)  # which refuses what there is not
@@ -58,8 +69,7 @@ def _search(config: config_lib.Config):
   if output is not None:
     storage.write_text(output, (_csv if output.suffix.lower() == '.csv' else _json_lines)(hits))
     console.say(f'Written to {output}.')
-  if config.sheet:
-    sheet = storage.path(config.sheet)
+  if sheet is not None:
     storage.write(sheet, _sheet(searcher, folder, dict(list(hits.items())[:SHOWN]),
                                 TITLES[config.ranking]))
     console.say(f'Written to {sheet}.')

@@ -14,6 +14,7 @@ from mah_jax.runs import results
 from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
+from mah_jax.train import dataset
 from mah_jax.train import model as model_lib
 from mah_jax.train import outlook
 from mah_jax.train import processes
@@ -29,6 +30,7 @@ def train(config: config_lib.Config):
           'features that were extracted are kept, fits are not.')
   with console.StopRequest(f'Stopped; {kept}') as stop:
     folder = folder_lib.RunFolder(config.workdir)
+    dataset.check_apart(config, 'workdir', folder.path)
     processes.once(folder.check_own)
     config = backbone.resolve(config, folder.flags())
     devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
@@ -92,8 +94,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
   if int(state.step) > plan.num_steps:
     raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
                             f'past {first} rounds already.')
+  folder.keep_rounds(first)  # which may refuse what is there
   folder.write_config(config, trainer.devices)
-  folder.keep_rounds(first)
   if int(state.step) < plan.num_steps:
     trainer.check_memory(state)
     say(outlook.of_network(trainer, state, folder.path))

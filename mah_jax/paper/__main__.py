@@ -97,6 +97,7 @@ def make(study: experiments.Study, only: Sequence[str], make_config: running.Mak
       console.say(cell.name)
     return
   figures.require()  # before the hours that the runs take
+  report.check(output)
   compiling.prepare()
   running.run_all(todo, make_config)
   processes.once(lambda: report.write(study, only, scores, output, missing, INPUTS[track]))

@@ -15,7 +15,15 @@ from mah_jax.runs import page
 
 FIGURES = 'figures'
 KEPT = ('config.json', 'results.json', 'codes.npz')
+TITLE = "The paper's experiments"
 TABLES = ('table1', 'table2')  # whose runs of the first seed are kept with their codes
+
+
+def check(output: pathlib.Path):
+  """Refuses a folder whose files the report must not replace."""
+  for name, mark in (('README.md', f'# {TITLE}'), ('index.html', '<title>The paper'),
+                     ('scores.csv', ','.join(scores_lib.COLUMNS[:3]))):
+    storage.check_file(output / name, mark.encode())
 
 
 def write(study: experiments.Study, only: Sequence[str], scores: scores_lib.Scores,
@@ -27,7 +35,7 @@ def write(study: experiments.Study, only: Sequence[str], scores: scores_lib.Scor
   material = sections.Material(study, scores, missing)
   made = [sections.SECTIONS[name](material) for name in sections.SECTIONS if name in only]
   blocks = [*_introduction(study, inputs), _summary(made)]
-  whole = page.Page("The paper's experiments", blocks, made)
+  whole = page.Page(TITLE, blocks, made)
   for figure in whole.figures:
     storage.write_text(output / FIGURES / f'{figure.name}.svg', figure.svg)
   storage.write_text(output / 'README.md', page.to_markdown(whole, FIGURES))

@@ -77,8 +77,7 @@ def _run(config: config_lib.Config, sources: sources_lib.Sources,
     # Tables have no scores by outputs, which would be most of what is kept.
     outcome = outcome._replace(codes=[[codes._replace(outputs=None) for codes in of_seed]
                                       for of_seed in outcome.codes])
-    results.write_archive(folder, outcome)
-    return results.write_scores(folder, config, data, outcome)['metrics']
+    return results.write_packed(folder, config, data, outcome)['metrics']
 
 
 class Pace:

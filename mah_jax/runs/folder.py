@@ -5,15 +5,26 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import os
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import checkpoint
 from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
+CODES = 'codes of a run'  # what codes/ holds
+# The names in a folder codes/ that earlier versions wrote, without a manifest.
+EARLIER = r'(queries|database|bit_weights)_\d+\.npy|(query|database)_labels\.npy|names\.json'
+# What the folder of a checkpoint may hold: what Orbax writes, its seal, and a seal half written.
+CHECKPOINT = ('_CHECKPOINT_METADATA', 'commit_success.txt', 'meta', 'state', checkpoint.SEAL,
+              storage.part_of(pathlib.Path(checkpoint.SEAL)).name)
+OWN = ('.', 'checkpoints', 'codes', 'index', 'codes.npz', 'model.npz', 'config.json',
+       'results.json', 'metrics.jsonl', 'skipped.txt')  # its files, and the folder itself
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
 
 
@@ -31,8 +42,9 @@ class RunFolder:
 
   @property
   def has_codes_only(self) -> bool:
-    """Whether codes.npz was kept of a run, but no checkpoint."""
-    return self.archive.exists() and not any(self.checkpoints.glob('*'))
+    """Whether the codes and scores of a run were kept, but no checkpoint."""
+    return (self.archive.exists() and self.results.exists()
+            and not any(self.checkpoints.glob('*')))
 
   def flags(self) -> dict[str, Any] | None:
     """The flags of the run, or None where no run was begun."""
@@ -58,14 +70,24 @@ class RunFolder:
     """Refuses a folder that holds another run, or nothing that this one could go on with."""
     self.check_own()
     saved = self.flags()
-    if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()):
+    if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()
+                              or self.archive.exists()):
       config_lib.check_same(config, saved)
     if self.has_codes_only and config.spec.trains_network:
       raise errors.InputError(f'{self.path} holds the codes of a run, but no checkpoint to resume: '
                               'score them with --mode=evaluate, or choose another --workdir.')
+    self.check_codes()
+
+  def check_codes(self):
+    """Refuses a folder codes/ that must not be replaced, as somebody put something there."""
+    storage.check_replaceable(self.codes, CODES, EARLIER)
 
   def check_own(self):
     """Refuses a folder that holds something else than a run."""
+    for path in self.checkpoints.glob('*/*'):
+      if path.parent.name.isdigit() and path.name not in CHECKPOINT:  # Orbax would remove it
+        raise errors.InputError(f'{path} is not of a checkpoint: move it away, or choose another '
+                                '--workdir.')
     if not self.path.is_dir() or self._is_run():
       return
     foreign = sorted(path.name for path in self.path.iterdir()
@@ -73,6 +95,13 @@ class RunFolder:
     if foreign:
       raise errors.InputError(f'{self.path} holds something that is not of a run '
                               f'({", ".join(foreign[:3])}): choose another --workdir.')
+
+  def check_output(self, flag: str, output: pathlib.Path):
+    """Refuses an output in a place where the run keeps its own files."""
+    place = os.path.relpath(os.path.realpath(output), os.path.realpath(self.path)).split(os.sep)[0]
+    if place in OWN:
+      raise errors.UsageError(f'--{flag}={output} is where the run in {self.path} keeps its own '
+                              'files: choose another.')
 
   def _is_run(self) -> bool:
     """Whether a config.json, or what checkpoints say, makes it the folder of a run."""
@@ -90,6 +119,8 @@ class RunFolder:
     if self.flags() is None:
       raise errors.InputError(f'{self.path} is not a run folder: it has no config.json.')
     with self._locked(shared):
+      if not shared:
+        self.check_codes()
       yield
 
   def _locked(self, shared: bool):
@@ -113,23 +144,26 @@ class RunFolder:
     """Drops the lines of metrics.jsonl after round number `rounds`; they come again."""
     if not self._metrics.exists():
       return
-    lines = self._metrics.read_text().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith('\n')]  # a kill may have cut off the last one
+    lines = storage.read_file(self._metrics).splitlines(keepends=True)
+    whole = [line for line in lines if line.endswith(b'\n')]  # a kill may have cut off the last
     try:
-      kept = [line for line in whole if json.loads(line)['round'] <= rounds]
+      kept = [line for line in whole if storage.parse_json(line)['round'] <= rounds]
     except (ValueError, KeyError, TypeError):
-      raise errors.InputError(f'{self._metrics} is damaged: remove it to resume the run.') from None
-    storage.write(self._metrics, ''.join(kept).encode())
+      raise errors.InputError(f'{self._metrics} is damaged: remove it to go on with the '
+                              'run.') from None
+    storage.write(self._metrics, b''.join(kept))
 
   def rounds(self) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl."""
     if not self._metrics.exists():
       return []
     try:
-      return [json.loads(line) for line in self._metrics.read_text().splitlines()]
-    except ValueError:
-      raise errors.InputError(f'{self._metrics} is damaged: give the command of its run '
-                              'again.') from None
+      lines = list(map(storage.parse_json, storage.read_file(self._metrics).splitlines()))
+      if all(type(line['round']) is int and isinstance(line['metrics'], dict) for line in lines):
+        return lines
+    except (ValueError, LookupError, TypeError):
+      pass
+    raise errors.InputError(f'{self._metrics} is damaged: remove it, or copy it again.')
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""

@@ -22,6 +22,9 @@ code { background: #8882; padding: 0 0.2em; }
 """
 
 
+MARK = b'<meta name="generator" content="mah_jax">'  # by which a page is known
+
+
 class Text(NamedTuple):
   """A paragraph; it may hold `code`, **bold** and [links](address)."""
   text: str
@@ -98,7 +101,7 @@ def to_html(page: Page) -> str:
               *map(_block_html, section.blocks)]
   body = '\n'.join(parts)
   return (f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-          f'<meta name="viewport" content="width=device-width">\n'
+          f'<meta name="viewport" content="width=device-width">\n{MARK.decode()}\n'
           f'<title>{html.escape(page.title)}</title>\n<style>{STYLE}</style>\n</head>\n'
           f'<body>\n{body}\n</body>\n</html>\n')
 

@@ -20,7 +20,7 @@ from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import page as page_lib
 from mah_jax.runs import results as results_lib
 
-PROTOCOL = ('id', 'queries', 'database', 'chance', 'ceiling')
+PROTOCOL = {'id': str, 'queries': int, 'database': int, 'chance': float, 'ceiling': float}
 
 
 class Scores(NamedTuple):
@@ -40,7 +40,7 @@ class Scores(NamedTuple):
 class Run(NamedTuple):
   """A finished run: its flags and the scores that a table shows, by code length.
 
-  rounds: the lines of metrics.jsonl.
+  rounds: after which rounds it was scored, and the map of each code length then.
   seconds: how long it was trained or fitted; None in runs of earlier versions.
   """
   flags: dict[str, Any]
@@ -48,7 +48,7 @@ class Run(NamedTuple):
   protocol: dict[str, Any]
   scores: dict[str, Scores]
   seeds: tuple[int, ...]
-  rounds: list[dict[str, Any]]
+  rounds: list[tuple[int, dict[str, float]]]
   seconds: float | None
 
 
@@ -63,18 +63,34 @@ def read(path: pathlib.Path) -> Run:
     raise errors.InputError(f'The run in {path} has no scores, as its images have no labels: leave '
                             'it out.')
   try:
-    protocol = {name: results['protocol'][name] for name in PROTOCOL}
-    scores = {c: Scores(kinds['codebook']['distinct'], _maps(kinds),
-                        _maps(kinds.get('deviation', {})),
-                        _maps(kinds, f'precision@{results.get("k")}'))
+    protocol = {name: kind(results['protocol'][name]) for name, kind in PROTOCOL.items()}
+    scores = {str(int(c)): Scores(int(kinds['codebook']['distinct']), _maps(kinds),
+                                  _maps(kinds.get('deviation', {})),
+                                  _maps(kinds, f'precision@{results.get("k")}'))
               for c, kinds in results['metrics'].items()}
+    if not all(of_length.maps for of_length in scores.values()) or not scores:
+      raise ValueError
     # A flag that is newer than the run has its default.
     flags = config_lib.to_json(config_lib.Config()) | results_lib.evaluated_flags(folder, results)
-    return Run(flags, results['dataset'], protocol, scores, tuple(results['seeds']),
-               folder.rounds(), results.get('timing', {}).get('fit_seconds'))
-  except (KeyError, TypeError, AttributeError):
-    raise errors.InputError(f'{folder.results} is damaged or of an earlier version of mah_jax: '
-                            'give the command of its run again.') from None
+    dataset, seconds = results['dataset'], results.get('timing', {}).get('fit_seconds')
+  except (LookupError, TypeError, ValueError, AttributeError):
+    raise errors.InputError(f'{folder.results} is damaged or of another version of mah_jax: give '
+                            'the command of its run again, or copy it again.') from None
+  if flags['method'] not in methods.METHODS:
+    raise errors.InputError(f'The run in {path} has --method={flags["method"]}, which this version '
+                            'of mah_jax does not know: leave it out.')
+  return Run(flags, dataset, protocol, scores, tuple(results['seeds']), _rounds(folder), seconds)
+
+
+def _rounds(folder: folder_lib.RunFolder) -> list[tuple[int, dict[str, float]]]:
+  """The scores in metrics.jsonl, see `Run.rounds`."""
+  lines = folder.rounds()
+  try:
+    return [(line['round'], {c: _first(_maps(kinds)) for c, kinds in line['metrics'].items()})
+            for line in lines]
+  except (LookupError, TypeError, ValueError, AttributeError, StopIteration):
+    raise errors.InputError(f'The metrics.jsonl of the run in {folder.path} is damaged: remove it, '
+                            'or copy it again.') from None
 
 
 def _maps(kinds: dict[str, Any], metric: str = 'map') -> dict[str, float]:
@@ -108,8 +124,7 @@ def page(runs: Sequence[Run]) -> page_lib.Page:
   for name, members in named.items():
     for run in members:
       for c in run.scores:
-        points = [(line['round'], _first(_maps(line['metrics'][c]))) for line in run.rounds
-                  if c in line['metrics']]
+        points = [(number, maps[c]) for number, maps in run.rounds if c in maps]
         if len(points) > 1:
           label = name if len(members) == 1 else f'{name}, seed {run.seeds[0]}'
           by_round.setdefault(f'{c} bits', {})[label] = figures.Curve(*zip(*points))

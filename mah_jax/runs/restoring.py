@@ -8,6 +8,7 @@ import dataclasses
 from mah_jax import config as config_lib
 from mah_jax import console
 from mah_jax.runs import folder as folder_lib
+from mah_jax.runs import results
 from mah_jax.train import checkpoint
 from mah_jax.train import hasher as hasher_lib
 from mah_jax.train import model
@@ -30,6 +31,7 @@ def _of_network(config: config_lib.Config, devices: step_lib.Devices,
     step, reports = checkpoints.newest()
     for report in reports:
       console.say(report)
+    results.check_step(folder, step)
     return hasher_lib.of_network(config, devices, checkpoints, step)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -25,6 +26,11 @@ SIDES = ('queries', 'learned', 'encoded')  # fields of scores.Codes that are cod
 NUMBERS = ('weights', 'outputs')  # fields that are real numbers
 LENGTHS = 'code_lengths'  # in codes.npz: the bits of its codes
 PROGRESS = ('step', 'round', 'code_updates')
+HASHES = 'sha256'  # in results.json: of the files that it belongs to
+MANIFEST = f'codes/{storage.MANIFEST}'  # it has the hashes of all files in codes/
+# Types of what results.json holds, as far as a program reads it; earlier versions lack some.
+TYPES = {'protocol': dict, 'seeds': list, 'classes': list, 'metrics': dict, 'timing': dict,
+         'code_lengths': list, 'dataset': str, 'k': int, **dict.fromkeys(PROGRESS, int)}
 
 
 class Outcome(NamedTuple):
@@ -69,40 +75,74 @@ def _add_outputs(config: config_lib.Config, data: datasets.Dataset, outcome: Out
 
 def write(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
           outcome: Outcome) -> dict[str, Any]:
-  """Writes codes/, codes.npz and results.json; returns the content of the last.
+  """Writes codes/, codes.npz and results.json, in this order; returns the content of the last.
 
-  Its scores are those of the outcome and those of the ranking by outputs.
+  Its scores are those of the outcome and those of the ranking by outputs. Its hashes tell which
+  codes it belongs to, should a kill come between two of them.
   """
   split, outcome = data.protocol, _add_outputs(config, data, outcome)
+  arrays = {'query_labels': data.labels[split.queries],
+            'database_labels': data.labels[split.database]}
   for c, codes in zip(config.code_lengths, outcome.codes[0]):
-    storage.write_npy(folder.codes / f'queries_{c}.npy', codes.queries)
-    storage.write_npy(folder.codes / f'database_{c}.npy', codes.database)
+    arrays |= {f'queries_{c}': codes.queries, f'database_{c}': codes.database}
     if codes.weights is not None:
-      storage.write_npy(folder.codes / f'bit_weights_{c}.npy', codes.weights)
-  storage.write_npy(folder.codes / 'query_labels.npy', data.labels[split.queries])
-  storage.write_npy(folder.codes / 'database_labels.npy', data.labels[split.database])
-  storage.write_json(folder.codes / 'names.json', {
-      'queries': data.row_names(split.queries), 'database': data.row_names(split.database)})
-  write_archive(folder, outcome)
-  return write_scores(folder, config, data, outcome)
+      arrays[f'bit_weights_{c}'] = codes.weights
+  names = {'queries': data.row_names(split.queries), 'database': data.row_names(split.database)}
+  codes = storage.with_manifest({
+      **{f'{name}.npy': storage.npy(array) for name, array in arrays.items()},
+      'names.json': storage.to_json(names)}, folder_lib.CODES)
+  archive = _archive(outcome)
+  results = _content(config, data, outcome) | {HASHES: {
+      folder.archive.name: _sha256(archive), MANIFEST: _sha256(codes[storage.MANIFEST])}}
+  folder.check_codes()
+  storage.write_together({folder.codes: codes, folder.archive: archive,
+                          folder.results: storage.to_json(results)})
+  return results
 
 
-def write_archive(folder: folder_lib.RunFolder, outcome: Outcome):
-  """Writes codes.npz, from which `read_codes` scores a run anew."""
-  lengths = np.array([codes.queries.shape[1] for codes in outcome.codes[0]])
-  progress = {name: np.array(value) for name, value in outcome.progress.items()}
-  storage.write_npz(folder.archive, {**_pack(outcome.codes), LENGTHS: lengths, **progress},
-                    compressed=True)
+def write_packed(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
+                 outcome: Outcome) -> dict[str, Any]:
+  """Writes codes.npz and results.json alone; returns the content of the last."""
+  archive = _archive(outcome)
+  results = _content(config, data, outcome) | {HASHES: {folder.archive.name: _sha256(archive)}}
+  storage.write_together({folder.archive: archive, folder.results: storage.to_json(results)})
+  return results
 
 
 def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset,
                  outcome: Outcome) -> dict[str, Any]:
-  """Writes results.json; returns its content."""
+  """Writes results.json alone, for codes that `read_codes` has read; returns its content."""
+  hashes = read(folder).get(HASHES, {}) | _hashes(folder)
+  results = _content(config, data, outcome) | {HASHES: hashes}
+  storage.write_json(folder.results, results)
+  return results
+
+
+def _archive(outcome: Outcome) -> bytes:
+  """The content of codes.npz, from which `read_codes` scores a run anew."""
+  lengths = np.array([codes.queries.shape[1] for codes in outcome.codes[0]])
+  progress = {name: np.array(value) for name, value in outcome.progress.items()}
+  return storage.npz({**_pack(outcome.codes), LENGTHS: lengths, **progress}, compressed=True)
+
+
+def _sha256(content: bytes) -> str:
+  return hashlib.sha256(content).hexdigest()
+
+
+def _hashes(folder: folder_lib.RunFolder) -> dict[str, str]:
+  """The hash of the archive and of the manifest of codes/, if they are there, by name."""
+  return {name: _sha256((folder.path / name).read_bytes())
+          for name in (folder.archive.name, MANIFEST) if (folder.path / name).exists()}
+
+
+def _content(config: config_lib.Config, data: datasets.Dataset,
+             outcome: Outcome) -> dict[str, Any]:
+  """The content of results.json but for its hashes."""
   split, bounds = data.protocol, {}
   if data.is_labelled:
     labels = data.labels[split.queries], data.labels[split.database]
     bounds = {'chance': metrics.chance(*labels), 'ceiling': metrics.ceiling(*labels)}
-  results = {
+  return {
       'schema': SCHEMA, 'method': config.method, 'heads': getattr(config.options, 'heads', None),
       'dataset': config.dataset,
       'protocol': {'name': split.name, 'id': split.id, 'queries': len(split.queries),
@@ -114,25 +154,42 @@ def write_scores(folder: folder_lib.RunFolder, config: config_lib.Config, data: 
       'code_lengths': list(config.code_lengths), **outcome.progress,
       'metrics': scores.average(outcome.metrics),
       'timing': {name: round(seconds, 3) for name, seconds in outcome.timing.items()}}
-  storage.write_json(folder.results, results)
-  return results
 
 
 def read(folder: folder_lib.RunFolder) -> dict[str, Any]:
   """The content of results.json."""
   try:
     results = storage.read_json(folder.results)
-    if results['protocol']['id'] and results['seeds']:
+    if (all(isinstance(results.get(name, kind()), kind) for name, kind in TYPES.items())
+        and isinstance(results['protocol']['id'], str) and results['seeds']
+        and all(type(seed) is int for seed in results['seeds'])
+        and all(type(seconds) in (int, float) for seconds in results.get('timing', {}).values())):
       return results
-  except (OSError, ValueError, LookupError, TypeError):
+  except (OSError, ValueError, LookupError, TypeError, AttributeError):
     pass
   raise errors.InputError(f'{folder.results} is missing or damaged: copy it again, or give the '
                           'command of its run again.')
 
 
-def flags(folder: folder_lib.RunFolder) -> dict[str, Any] | None:
-  """The flags of the run, or None; where only codes are left, the flags that they were made by."""
-  if folder.flags() is None or not folder.has_codes_only:
+def check_step(folder: folder_lib.RunFolder, step: int):
+  """Refuses a checkpoint that is not of the step that the codes and scores of the run are of."""
+  if folder.results.exists():
+    scored = read(folder).get('step', step)
+    if scored != step:
+      raise errors.InputError(
+          f'{folder.results} is of step {scored}, but the newest checkpoint that can be used is '
+          f'of step {step}: the training command goes on from there; to use that one all the '
+          'same, move results.json away.')
+
+
+def flags(folder: folder_lib.RunFolder, *, evaluated: bool = False) -> dict[str, Any] | None:
+  """The flags of the run, or None.
+
+  Where only codes are left, and where `evaluated` ones are asked for, these are the flags that
+  the codes were made by.
+  """
+  evaluated &= folder.results.exists()
+  if folder.flags() is None or not (evaluated or folder.has_codes_only):
     return folder.flags()
   return evaluated_flags(folder, read(folder))
 
@@ -155,10 +212,15 @@ def read_codes(folder: folder_lib.RunFolder, config: config_lib.Config,
                                             results.get('timing', {}), progress))
 
 
+def check_same(folder: folder_lib.RunFolder, config: config_lib.Config):
+  """Refuses settings by which an image would get another code than those that were kept."""
+  config_lib.check_same(config, flags(folder, evaluated=True), as_trained=True)
+
+
 def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: datasets.Dataset
                ) -> tuple[list[list[scores.Codes]], dict[str, Any]]:
   """The codes in codes.npz, of each seed and each length, and the content of results.json."""
-  config_lib.check_same(config, flags(folder), as_trained=True)
+  check_same(folder, config)
   try:
     arrays = storage.read_npz(folder.archive)
   except (OSError, ValueError) as error:
@@ -182,7 +244,20 @@ def kept_codes(folder: folder_lib.RunFolder, config: config_lib.Config, data: da
     raise errors.InputError(f'codes.npz in {folder.path} lacks codes or is of an earlier version '
                             'of mah_jax: copy it again, or give the command of its run '
                             'again.') from None
+  _check_hashes(folder, results)
   return codes, results
+
+
+def _check_hashes(folder: folder_lib.RunFolder, results: dict[str, Any]):
+  """Refuses codes that are not those of results.json, which earlier versions gave no hashes."""
+  expected = results.get(HASHES, {})
+  if not isinstance(expected, dict):
+    raise errors.InputError(f'{folder.results} is damaged: copy it again, or give the command of '
+                            'its run again.')
+  for name, actual in _hashes(folder).items():
+    if expected.get(name, actual) != actual:
+      raise errors.InputError(f'{folder.results} and {name} beside it are not of the same '
+                              'evaluation: give the command of the run again, or copy both again.')
 
 
 def _progress(config: config_lib.Config, data: datasets.Dataset,

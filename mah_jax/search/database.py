@@ -80,8 +80,9 @@ def made_from(folder: folder_lib.RunFolder, config: config_lib.Config) -> dict[s
   if not folder.archive.exists():
     raise errors.InputError(f'The run in {folder.path} has no codes to search yet: let its '
                             'training end first.')
-  return {'version': VERSION, 'codes': hashlib.sha256(folder.archive.read_bytes()).hexdigest(),
-          'key_bytes': config.key_bytes}
+  results.check_same(folder, config)
+  return {'version': VERSION, 'key_bytes': config.key_bytes,
+          'codes': hashlib.sha256(storage.read_file(folder.archive)).hexdigest()}
 
 
 def build(config: config_lib.Config, data: datasets.Dataset, folder: folder_lib.RunFolder,
@@ -230,11 +231,12 @@ def save(database: Database, target: pathlib.Path):
 def load(source: pathlib.Path) -> Database:
   """Reads a database; a damaged file is refused."""
   try:
-    arrays = storage.read_npz(source)
-    texts = json.loads(arrays.pop('texts').tobytes())
+    arrays = storage.read_npz(source, sealed=True)
+    texts = storage.parse_json(arrays.pop('texts').tobytes())
   except (OSError, ValueError, LookupError) as error:
-    raise errors.InputError(f'{source} is damaged ({error}): remove it, and the next search makes '
-                            'it anew; images that were added must be added again.') from error
+    raise errors.InputError(f'{source} is damaged ({getattr(error, "strerror", None) or error}): '
+                            'remove it, and the next search makes it anew; images that were added '
+                            'must be added again.') from error
   parts = {'codes': {}, 'reduction': {}}
   for name in [name for name in arrays if '/' in name]:
     group, _, rest = name.partition('/')

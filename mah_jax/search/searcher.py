@@ -28,6 +28,7 @@ from mah_jax.train import dataset as dataset_lib
 from mah_jax.train import hasher as hasher_lib
 from mah_jax.train import step as step_lib
 
+GIVE = 'give a path, the bytes of a file or pixels as a NumPy array'
 RANKINGS = ('hamming', 'outputs')
 
 # An image: the path of its file, the content of its file, or pixels [h, w] or [h, w, ch] uint8.
@@ -58,6 +59,7 @@ class Searcher:
     self.folder = folder_lib.RunFolder(config.workdir)
     with self.folder.opened(shared=True):
       self.database = self._open()
+      self._stamp = _stamp(database_lib.path_of(self.folder))
     self._indexes: dict[tuple[str, int], index_lib.Index] = {}
 
   @property
@@ -159,11 +161,12 @@ class Searcher:
 
   def code(self, row: int, length: int = 0, database: str = '') -> np.ndarray:
     """The code of a row, [c] int8 in {-1, +1}."""
-    c = self.code_lengths[self._head(length)]
+    c, row = self.code_lengths[self._head(length)], self._row(row)
     return np.unpackbits(self.packed(length, database)[row], count=c).astype(np.int8) * 2 - 1
 
   def image(self, row: int) -> bytes | np.ndarray:
     """The image of a row: the content of its file or, where images are no files, its pixels."""
+    row = self._row(row)
     name, place = self.database.names[row], self.database.folder_of[row]
     if place != database_lib.OWN:
       file = pathlib.Path(self.database.folders[place]) / name
@@ -194,9 +197,14 @@ class Searcher:
           labels: np.ndarray | None = None):
     """Adds images to the database and writes it; see `database.add`."""
     with self.folder.opened():
+      file = database_lib.path_of(self.folder)
+      if _stamp(file) != self._stamp:
+        raise errors.InputError(f'{file} was changed by another command meanwhile: give the same '
+                                'command again.')
       self.database = database_lib.add(self.database, str(folder.resolve()), names, labels, hashed,
                                        self.code_lengths)
-      database_lib.save(self.database, database_lib.path_of(self.folder))
+      database_lib.save(self.database, file)
+      self._stamp = _stamp(file)
     self._indexes.clear()
 
   @functools.cached_property
@@ -232,6 +240,13 @@ class Searcher:
     console.say(f'Index of {len(made.names):,} rows written to {file.parent}.')
     return made
 
+  def _row(self, row: int) -> int:
+    """The number of a row that there is."""
+    if isinstance(row, bool) or not isinstance(row, (int, np.integer)) or not (
+        0 <= row < len(self)):
+      raise ValueError(f'There is no row {row!r}; give a number from 0 to {len(self) - 1}.')
+    return int(row)
+
   def _head(self, length: int) -> int:
     """The place of a length among those of the run."""
     length = length or self.code_lengths[-1]
@@ -248,19 +263,33 @@ class Searcher:
 
   def _readable(self, images: Sequence[Image] | np.ndarray) -> np.ndarray | images_lib.Encoded:
     """Images as the hasher reads them: an array of pixels, or files."""
-    if isinstance(images, (np.ndarray, images_lib.Encoded)):
+    if isinstance(images, images_lib.Encoded):
       return images
+    if not isinstance(images, (Sequence, np.ndarray)):
+      raise ValueError(f'{type(images).__name__} is no image and no list of them; {GIVE}.')
     if not len(images):
       raise ValueError('There is no image; give at least one.')
+    wanted = self.hasher.pixels.channels
+    if isinstance(images, np.ndarray):
+      _check_pixels(images[0])
+      if images.shape[3:] == (wanted,):
+        return images
     if all(isinstance(image, np.ndarray) for image in images):
+      for image in images:
+        _check_pixels(image)
       pixels = [image if image.ndim == 3 else image[..., None] for image in images]
-      wanted = self.hasher.pixels.channels
       if len({x.shape for x in pixels}) == 1 and pixels[0].shape[2] == wanted:
         return np.stack(pixels)
     contents = [_content(image) for image in images]
     names = [str(image) if isinstance(image, (str, os.PathLike)) else f'image {i}'
              for i, image in enumerate(images)]
     return images_lib.Encoded(lambda i: contents[i](), names)
+
+
+def _stamp(file: pathlib.Path) -> tuple[int, ...]:
+  """Numbers that change when a file is replaced by another."""
+  status = os.stat(file)
+  return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _content(image: Image):
@@ -271,5 +300,12 @@ def _content(image: Image):
     return lambda: image
   if isinstance(image, (str, os.PathLike)):
     return functools.partial(storage.read_file, storage.path(image))
-  raise ValueError(f'{type(image).__name__} is no image; give a path, the bytes of a file or '
-                   'pixels as a NumPy array.')
+  raise ValueError(f'{type(image).__name__} is no image; {GIVE}.')
+
+
+def _check_pixels(image: np.ndarray):
+  """Refuses an array that is no image; other numbers than uint8 say nothing about their scale."""
+  if image.dtype != np.uint8 or image.ndim not in (2, 3) or 0 in image.shape or (
+      image.ndim == 3 and image.shape[2] not in (1, 3)):
+    raise ValueError(f'{image.dtype} {image.shape} is no image; give pixels from 0 to 255 as '
+                     'uint8, [h, w], [h, w, 1] or [h, w, 3].')

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
+import logging
+import os
 import pathlib
+import re
 import shutil
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -16,6 +23,8 @@ from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
+ROOM = 2**20  # bytes on the disk for what a checkpoint has beside its arrays
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of disks
 SAVED = ('step', 'params', 'batch_stats', 'opt_state', 'codes', 'memory', 'key')
 
 
@@ -45,17 +54,25 @@ class Checkpoints:
     """Starts saving the state with JSON `meta`; returns as soon as the state may change."""
     self.wait()
     step = int(state.step)
-    for old in self._manager.all_steps():
-      if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
-        self._manager.delete(old)
-    self._manager.save(step, args=ocp.args.Composite(
-        state=ocp.args.StandardSave(self._devices.to_all(_tree(state))),
-        meta=ocp.args.JsonSave(meta)))
+    with self._explaining():
+      self._check_room(_tree(state))
+      for old in self._manager.all_steps():
+        if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
+          self._manager.delete(old)
+      self._manager.save(step, args=ocp.args.Composite(
+          state=ocp.args.StandardSave(self._devices.to_all(_tree(state))),
+          meta=ocp.args.JsonSave(meta)))
     self._unsealed = step
 
   def _remove_unfinished(self):
     for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
       shutil.rmtree(unfinished, ignore_errors=True)
+
+  def _check_room(self, tree: dict[str, Any]):
+    """Refuses to begin what does not fit on the disk, as its end would be untidy."""
+    size = sum(x.nbytes for x in jax.tree.leaves(tree)) + ROOM
+    if shutil.disk_usage(self._folder).free < size:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._folder))
 
   def poll(self):
     """Seals the checkpoint that was being saved if that is done; returns at once."""
@@ -64,15 +81,33 @@ class Checkpoints:
 
   def wait(self):
     """Waits for the checkpoint that is being saved, and seals it."""
-    self._manager.wait_until_finished()
-    if self._unsealed is not None:
-      _seal(self._folder / str(self._unsealed))
-      self._unsealed = None
+    step, self._unsealed = self._unsealed, None  # one that fails is never sealed
+    with self._explaining():
+      self._manager.wait_until_finished()
+      if step is not None:
+        _seal(self._folder / str(step))
 
   def close(self):
     """Waits and lets go of the folder."""
     self.wait()
     self._manager.close()
+
+  @contextlib.contextmanager
+  def _explaining(self) -> Iterator[None]:
+    """Makes one sentence of what Orbax raises when it cannot write, on a full disk for example."""
+    try:
+      yield
+    except (OSError, ValueError, AssertionError, jax.errors.JaxRuntimeError) as error:
+      reason = _reason(error)
+      if reason is None and self._folder.is_dir():  # the disk is not to blame
+        raise
+      # The other writes of this checkpoint would tell about the same until the program ends.
+      logging.getLogger('asyncio').setLevel(logging.CRITICAL)
+      warnings.filterwarnings('ignore', 'coroutine .* was never awaited')
+      raise errors.InputError(
+          f'A checkpoint cannot be saved in {self._folder} ({reason or "it is gone"}): see to the '
+          'disk and the folder; the same command goes on from the last checkpoint '
+          'there.') from error
 
   def newest(self, required: bool = True) -> tuple[int | None, list[str]]:
     """The newest checkpoint that is whole, and a sentence on each newer one that is not.
@@ -125,6 +160,15 @@ class Checkpoints:
         self._manager.restore(step, args=ocp.args.Composite(state=args)).state)
 
 
+def _reason(error: Exception) -> str | None:
+  """The error of the system that one of Orbax or TensorStore stands for, in words, or None."""
+  if getattr(error, 'strerror', None):
+    return error.strerror
+  numbers = [int(number) for number in re.findall(r"os_error_code='(\d+)'", str(error))]
+  full = [number for number in FULL if os.strerror(number) in str(error)]
+  return next(map(os.strerror, numbers + full), None)
+
+
 def _tree(state: step_lib.TrainState) -> dict[str, Any]:
   return {name: getattr(state, name) for name in SAVED}
 
@@ -145,8 +189,8 @@ def _damage(folder: pathlib.Path) -> str | None:
   if not seal.exists():
     return 'the run was cut off while it was being saved'
   try:
-    expected = storage.read_json(seal)
-  except ValueError:
+    expected = dict(storage.read_json(seal))
+  except (OSError, ValueError, TypeError):
     return f'its file {SEAL} is damaged'
   actual = _hashes(folder)
   wrong = sorted(name for name in expected.keys() | actual.keys()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import pathlib
 
 import numpy as np
 
@@ -47,6 +49,18 @@ def find(config: config_lib.Config) -> str:
   return datasets.find(config.dataset, config.data_dir, protocol=config.protocol,
                        query_list=config.query_list,
                        on_unlabelled=lambda: _check_unlabelled(config))
+
+
+def check_apart(config: config_lib.Config, flag: str, target: pathlib.Path):
+  """Refuses a target that would become part of the dataset, or that the dataset is part of."""
+  data_dir = storage.path(config.data_dir)
+  if not datasets.SPECS[config.dataset].takes_in(data_dir):
+    return
+  real = [os.path.realpath(path) for path in (data_dir, target)]
+  if os.path.commonpath(real) in real:
+    raise errors.UsageError(f'--{flag}={target} and --data_dir={data_dir} are the same or one '
+                            'inside the other, so that what is written would become part of the '
+                            f'dataset: choose another --{flag}.')
 
 
 def _check_unlabelled(config: config_lib.Config):

@@ -54,7 +54,7 @@ def read(source: pathlib.Path, config: config_lib.Config) -> Model:
   """Reads the model of a run with these settings; refuses one of other settings."""
   try:
     arrays = storage.read_npz(source)
-    about = json.loads(str(arrays[ABOUT]))
+    about = storage.parse_json(str(arrays[ABOUT]))
     config_lib.check_same(config, about['flags'])
     state = config.spec.make(config.options).state
     states = [_state(state, arrays, f'_{c}') for c in config.code_lengths]

@@ -233,7 +233,8 @@ def _join(launch: Launch):
     except OSError as error:
       raise errors.UsageError(f'--coordinator={launch.coordinator} cannot be listened at '
                               f'({error.strerror}): choose another port.') from error
-  before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # the meeting hears no Ctrl-C
+  # The meeting asks nobody: until its end a signal ends the program at once.
+  before = {number: signal.signal(number, signal.SIG_DFL) for number in console.SIGNALS}
   jax.config.update('jax_enable_preemption_service', False)  # it would take SIGTERM from us
   _aborting.sentence = lambda: lost.format(f' within {MEETING} s')
   _aborting.begin()
@@ -248,7 +249,8 @@ def _join(launch: Launch):
   except RuntimeError as error:
     raise errors.InputError(lost.format(f' ({str(error).splitlines()[0]})')) from error
   finally:
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+      signal.signal(number, handler)
     _aborting.end()
   if distributed.global_state.process_id:
     console.follow()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import os
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -56,8 +57,12 @@ def pick_devices(num_devices: int) -> list[jax.Device]:
     available = jax.local_devices()
     everywhere = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
   except (RuntimeError, AssertionError) as error:
-    raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
-                            'the variable JAX_PLATFORMS.') from error
+    reason, platforms = str(error).partition(' (')[0], os.environ.get('JAX_PLATFORMS', '')
+    wanted = f', as JAX_PLATFORMS={platforms}' if platforms else ''
+    remedy = ('unset JAX_PLATFORMS to take what there is, or check the driver' if platforms else
+              'check the driver and the variables XLA_FLAGS and JAX_NUM_CPU_DEVICES')
+    raise errors.InputError(f'JAX finds no device to run on{wanted}'
+                            f'{f" ({reason})" if reason else ""}: {remedy}.') from error
   if num_devices > len(available):
     raise errors.UsageError(
         f'--num_devices={num_devices}, but this machine has {len(available)} '

@@ -76,7 +76,7 @@ def backbone_of(path: str | os.PathLike) -> str:
   file = _file(storage.path(path))
   kind = _kind(file)
   try:
-    return kind.backbone(file) if kind and file.exists() else ''
+    return kind.backbone(file) if kind and file.is_file() else ''
   except errors.InputError:
     return ''
 

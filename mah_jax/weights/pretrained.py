@@ -44,7 +44,11 @@ def load(path: str, backbone: str, module: nn.Module, channels: int) -> Pretrain
   Raises:
     errors.InputError: the file is absent, damaged, or of another network.
   """
-  if not storage.path(path).exists():
+  file = storage.path(path)
+  if file.exists() and not (file.is_file() or file.is_dir()):
+    raise errors.InputError(f'--pretrained={path} is no file, but a pipe or a device: name a file '
+                            'of weights.')
+  if not file.exists():
     raise errors.InputError(
         f'--pretrained={path} does not exist: correct the path; {imagenet.HINT}.')
   weights = files.read(path)
