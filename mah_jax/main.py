@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
+import mah_jax
 from mah_jax import console
 
 HELP = {'--help', '-h', '-help', '--helpfull'}
@@ -45,7 +46,7 @@ def _run(arguments: Sequence[str]):
     return
   config = flags.from_arguments(arguments)
   processes.check_same(config_lib.to_json(config))
-  compiling.prepare()
+  compiling.prepare(make_folder=config.mode != 'check')  # which changes nothing
   # Orbax warns about harmless things, and shows tracebacks of errors that it raises as well.
   for name in ('absl', 'asyncio'):
     logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -120,7 +120,7 @@ def test_a_run_folder_brings_its_flags_and_refuses_others(tmp_path, capsys, fini
   code, _, parts = _check(capsys, f'--workdir={finished}')
   assert code == 0 and parts['weights'] == ['ok', '--pretrained is empty: the features are the '
                                             'pixels.']
-  assert parts['run folder'][1].startswith(f'{finished} holds a run, finished')
+  assert parts['run folder'][1].startswith(f'{finished} holds a run that is finished')
   code, _, parts = _check(capsys, '--flagfile=launch/quickstart.cfg', f'--workdir={finished}')
   assert code == 1 and parts['run folder'][0] == 'no'
   assert '--method=mah (was itq)' in parts['run folder'][1]
