@@ -100,6 +100,9 @@ class Config:
       'too; tf32: products in TF32 where a card has it; bf16, for GPUs. Parameters, statistics, '
       'heads and losses are float32 in any case.', choices=tuple(precision.PRECISIONS),
       group=NETWORK)
+  fixed_statistics: bool = option(
+      False, 'Train the network as it encodes: batch normalisation keeps the statistics of the '
+      '--pretrained weights, and nothing is dropped out.', group=NETWORK, networks_only=True)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
@@ -108,6 +111,13 @@ class Config:
       group=TRAINING)
   num_rounds: int = option(41, 'Rounds (K).', least=1, may_change=ALWAYS, group=TRAINING,
                            networks_only=True)
+  head_rounds: int = option(
+      0, 'images: rounds before these in which the heads alone learn, from features of the '
+      '--pretrained backbone, which are extracted once and kept. Rounds with held codes count '
+      'from the first of them.', least=0, group=TRAINING, networks_only=True)
+  head_learning_rate: float = option(
+      0.003, 'Highest learning rate of the --head_rounds, in which it rises and falls evenly.',
+      group=TRAINING, networks_only=True)
   epochs_per_round: int = option(
       3, 'Passes over the sampled rows in a round (T).', least=1, group=TRAINING,
       networks_only=True)
@@ -124,6 +134,10 @@ class Config:
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
       least=0, group=TRAINING, networks_only=True)
   learning_rate: float = option(1e-3, 'Learning rate.', group=TRAINING, networks_only=True)
+  optimizer: str = option(
+      'sgd', 'How gradients become steps: sgd, or adam (AdamW), whose steps do not depend on the '
+      'scale of the loss, so that one --learning_rate serves methods and lengths alike.',
+      choices=('sgd', 'adam'), group=TRAINING, networks_only=True)
   momentum: float = option(0.0, 'Momentum of SGD.', group=TRAINING, networks_only=True)
   weight_decay: float = option(
       5e-4, 'Weight decay, on every parameter.', least=0, group=TRAINING, networks_only=True)
@@ -248,8 +262,9 @@ class Config:
     for name in ('momentum', 'warmup'):
       if not 0 <= getattr(self, name) < 1:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be from 0 to below 1.')
-    if not self.learning_rate > 0:
-      raise errors.UsageError(f'--learning_rate={self.learning_rate} must be above 0.')
+    for name in ('learning_rate', 'head_learning_rate'):
+      if not getattr(self, name) > 0:
+        raise errors.UsageError(f'--{name}={getattr(self, name)} must be above 0.')
 
   def _check_mode(self):
     for name in PATHS:
@@ -291,6 +306,9 @@ class Config:
         'lr_drop_rounds': '' if self.lr_schedule == 'steps' else
                           f'--lr_schedule={self.lr_schedule} has no steps',
         'hidden': '' if self.input == 'features' else f'--input={self.input} has no such layers',
+        'head_rounds': f'--input={self.input} trains nothing but heads' if self.input != 'images'
+                       else '' if self.pretrained else 'there are no --pretrained weights',
+        'head_learning_rate': '' if self.head_rounds else '--head_rounds=0 asks for none of them',
         'augment': '' if self.input == 'images' else f'--input={self.input} trains on features',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else

@@ -175,7 +175,8 @@ def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array,
 
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
-                    precision: precision_lib.Precision = precision_lib.FLOAT32) -> Callable:
+                    precision: precision_lib.Precision = precision_lib.FLOAT32,
+                    as_encoding: bool = False) -> Callable:
   """Compiles the training step.
 
   Args:
@@ -183,6 +184,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
     precision: of backbones; heads and loss are float32.
+    as_encoding: compute outputs as an encoding does: batch normalisation by its running
+      statistics, which stay as they are, and no dropout.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -205,7 +208,7 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     def mean_loss(params):
       outputs, changed = _apply(
           state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
-          train=True, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
+          train=not as_encoding, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
       # Every device sees and files every device's outputs, so that the state stays replicated.
       whole, position, valid = jax.lax.all_gather(
           (outputs, batch.position, batch.valid), AXIS, tiled=True)
