@@ -118,8 +118,9 @@ def make_optimizer(schedule: optax.Schedule, *, momentum: float, weight_decay: f
                    steps_per_turn: int = 1) -> optax.GradientTransformation:
   """SGD or AdamW, with weight decay on everything.
 
-  AdamW decays beside the gradient, so that only the rate scales the decay. Where parameters take turns, each of `turns` names those that move, while all others stay as
-  they are, for `steps_per_turn` steps.
+  AdamW decays weights beside the gradient, so that the rate alone scales the decay. Where
+  parameters take turns, each of `turns` names those that move, while all others stay as they
+  are, for `steps_per_turn` steps.
   """
   decay = optax.add_decayed_weights(weight_decay)
   direction = optax.chain(optax.scale_by_adam(b1=momentum), decay) if adam else optax.chain(

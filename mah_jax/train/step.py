@@ -208,7 +208,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     def mean_loss(params):
       outputs, changed = _apply(
           state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
-          train=not as_encoding, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
+          train=not as_encoding, mutable=['batch_stats'],
+          rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
       # Every device sees and files every device's outputs, so that the state stays replicated.
       whole, position, valid = jax.lax.all_gather(
           (outputs, batch.position, batch.valid), AXIS, tiled=True)

@@ -291,9 +291,9 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   It depends on the settings and the data alone: a run that is stopped here begins anew.
   """
   config = trainer.config
-  defaults = {name: options.fields(config)[name].default
-              for name in ('head_rounds', 'head_learning_rate', 'fixed_statistics', 'augment', 'shift_pixels',
-                           'lr_drop_rounds', 'warmup', 'mirror')}
+  defaults = {name: options.fields(config)[name].default for name in (
+      'head_rounds', 'head_learning_rate', 'fixed_statistics', 'augment', 'shift_pixels',
+      'lr_drop_rounds', 'warmup', 'mirror')}
   before = begin(dataclasses.replace(
       config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
       learning_rate=config.head_learning_rate, lr_schedule='triangle'),
