@@ -27,7 +27,7 @@ COMPUTES = 'ThunkExecutor::Execute (wait for completion)'  # in a trace: a progr
 WAITS = 'np.asarray(jax.Array)'  # in a trace: Python reads what was computed
 
 
-def make(num_devices: int, on_step=lambda: False):
+def make(num_devices: int, on_step=lambda steps: False):
   """The experiment of `make run`, and its rounds, of which none is made yet."""
   from mah_jax import compiling  # in the child alone, whose environment says how many devices
   compiling.prepare()
@@ -44,7 +44,7 @@ def make(num_devices: int, on_step=lambda: False):
 def train(num_devices: int) -> dict[str, Any]:
   """Seconds of each round after the first; outputs for all queries after the first steps."""
   steps = itertools.count(1)
-  made, rounds = make(num_devices, on_step=lambda: next(steps) == STEPS)
+  made, rounds = make(num_devices, on_step=lambda made: next(steps) == STEPS)
   outputs = made.outputs(next(rounds).state, made.data.protocol.queries)
   _, rounds = make(num_devices)
   next(rounds)

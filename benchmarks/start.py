@@ -17,7 +17,7 @@ import os, sys
 from mah_jax import main
 from mah_jax.train import loop
 fit = loop.fit
-loop.fit = lambda *args, on_step, **rest: fit(*args, on_step=lambda: os._exit(0), **rest)
+loop.fit = lambda *args, on_step, **rest: fit(*args, on_step=lambda steps: os._exit(0), **rest)
 main.main(['--flagfile=launch/quickstart.cfg', f'--workdir={sys.argv[1]}'])
 sys.exit('There was no first step.')
 '''

@@ -20,9 +20,10 @@ from mah_jax.options import ALWAYS
 from mah_jax.options import EVALUATION
 from mah_jax.options import option
 
-METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH = GROUPS = (
-    'method', 'network', 'data', 'training', 'run', 'search')
+METHOD, NETWORK, DATA, TRAINING, RUN, SEARCH, MACHINES = GROUPS = (
+    'method', 'network', 'data', 'training', 'run', 'search', 'machines')
 IMAGE_MODES = ('encode', 'search', 'index')  # they need --images
+SHARED_MODES = ('train', 'evaluate', 'encode')  # several processes can share their work
 SEARCH_MODES = ('search', 'index', 'serve', 'export')  # they open the database of a run
 PATHS = ('workdir', 'data_dir', 'pretrained', 'query_list', 'images', 'output', 'sheet')
 FORMATS = ('faiss', 'pgvector', 'parquet', 'stablehlo')  # of an export
@@ -100,9 +101,12 @@ class Config:
       'too; tf32: products in TF32 where a card has it; bf16, for GPUs. Parameters, statistics, '
       'heads and losses are float32 in any case.', choices=tuple(precision.PRECISIONS),
       group=NETWORK)
-  fixed_statistics: bool = option(
-      False, 'Train the network as it encodes: batch normalisation keeps the statistics of the '
-      '--pretrained weights, and nothing is dropped out.', group=NETWORK, networks_only=True)
+  batch_norm: str = option(
+      'global', 'Statistics that batch normalisation takes in training: of the whole batch, which '
+      'costs two exchanges between the devices for each such layer; of each device\'s part of it, '
+      'which costs none, for parts of 16 images or more; or fixed, those of the --pretrained '
+      'weights, so that training starts from the very features of these weights.',
+      choices=('global', 'device', 'fixed'), group=NETWORK, networks_only=True)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
@@ -200,7 +204,23 @@ class Config:
       1, 'Seeds from --seed on whose scores are averaged, for methods that fit features.', least=1,
       group=RUN)
   num_devices: int = option(
-      0, 'Devices to use; 0 takes all.', least=0, may_change=ALWAYS, group=RUN)
+      0, 'Devices to use, of each process; 0 takes all.', least=0, may_change=ALWAYS,
+      group=MACHINES)
+  distributed: bool = option(
+      False, 'Share the work with the other processes of a job that Slurm, Open MPI 4 or '
+      'Kubernetes started.', may_change=ALWAYS, group=MACHINES, modes=SHARED_MODES)
+  coordinator: str = option(
+      '', 'HOST:PORT at which process 0 waits for the others, where processes are started by hand.',
+      may_change=ALWAYS, group=MACHINES, modes=SHARED_MODES)
+  num_processes: int = option(
+      1, 'Number of processes, with --coordinator.', least=1, may_change=ALWAYS, group=MACHINES,
+      modes=SHARED_MODES)
+  process_id: int = option(
+      0, 'Number of this process, from 0, with --coordinator.', least=0, may_change=ALWAYS,
+      group=MACHINES, modes=SHARED_MODES)
+  process_timeout: int = option(
+      60, 'Seconds without an answer after which a process counts as dead, and the others end.',
+      least=1, most=86400, may_change=ALWAYS, group=MACHINES, modes=SHARED_MODES)
   eval_every: int = option(
       1, 'Score the queries after every so many rounds; 0: at the end only.', least=0,
       may_change=ALWAYS, group=RUN, networks_only=True)
@@ -280,8 +300,23 @@ class Config:
       if modes and self.mode not in modes and getattr(self, name) != field.default:
         raise errors.UsageError(f'--{name} belongs to --mode={" and --mode=".join(modes)}, and '
                                 f'has no effect with --mode={self.mode}: leave it out.')
+    self._check_processes()
     if self.query_list and self.protocol:
       raise errors.UsageError('--query_list and --protocol both choose the queries: give one.')
+
+  def _check_processes(self):
+    if self.distributed and self.coordinator:
+      raise errors.UsageError('--distributed finds the other processes by itself, --coordinator '
+                              'says where they are: give one.')
+    if (self.num_processes > 1 or self.process_id) and not self.coordinator:
+      raise errors.UsageError('--num_processes and --process_id need --coordinator=HOST:PORT.')
+    if self.process_id >= self.num_processes:
+      raise errors.UsageError(f'--process_id={self.process_id} must be below --num_processes='
+                              f'{self.num_processes}: processes are counted from 0.')
+    host, _, port = self.coordinator.rpartition(':')
+    if self.coordinator and not (host and port.isdigit() and 0 < int(port) < 2**16):
+      raise errors.UsageError(f'--coordinator={self.coordinator} must be HOST:PORT, such as '
+                              '10.0.0.1:7000.')
 
   def _check_method(self):
     spec, lengths = self.spec, self.code_lengths
@@ -310,6 +345,11 @@ class Config:
                        else '' if self.pretrained else 'there are no --pretrained weights',
         'head_learning_rate': '' if self.head_rounds else '--head_rounds=0 asks for none of them',
         'augment': '' if self.input == 'images' else f'--input={self.input} trains on features',
+        'batch_norm': f'--input={self.input} has no such layers' if self.input != 'images' else
+                      f'--backbone={self.backbone} has no such layers' if self.backbone and
+                      not models.BACKBONES[self.backbone].has_batch_norm else
+                      'there are no --pretrained weights' if self.batch_norm == 'fixed' and
+                      not self.pretrained else '',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}

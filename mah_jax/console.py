@@ -18,20 +18,36 @@ from mah_jax import errors
 
 
 def exit_code(work: Callable[[], None]) -> int:
-  """Does the work; an error that a user can mend becomes one sentence on stderr and a code.
+  """Does the work; an error that a user can mend becomes one sentence on stderr and a code."""
+  code, sentence = attempt(work)
+  return complain(sentence, code) if code else code
+
+
+def attempt(work: Callable[[], None]) -> tuple[int, str]:
+  """Does the work.
 
   Returns:
-    0; 2 for a command that cannot be meant, 1 for input that cannot be used.
+    0 and nothing; 2 for a command that cannot be meant or 1 for input that cannot be used, and
+    a sentence.
   """
   try:
     work()
   except errors.UsageError as error:
-    return complain(str(error), 2)
+    return 2, str(error)
   except errors.InputError as error:
-    return complain(str(error), 1)
+    return 1, str(error)
   except OSError as error:
-    return complain(f'{error.filename or "A file"}: {error.strerror or error}.', 1)
-  return 0
+    return 1, f'{error.filename or "A file"}: {error.strerror or error}.'
+  return 0, ''
+
+
+def follow():
+  """Leaves speaking and stopping to another process, which this one follows."""
+  global _follows
+  _follows = True
+
+
+_follows = False
 
 
 def complain(sentence: str, code: int) -> int:
@@ -42,6 +58,8 @@ def complain(sentence: str, code: int) -> int:
 
 def say(text: str):
   """Prints a line above any progress bar."""
+  if _follows:
+    return
   encoding = sys.stdout.encoding or 'utf-8'  # which may lack letters of a file name
   tqdm.tqdm.write(text.encode(encoding, 'replace').decode(encoding), file=sys.stdout)
   sys.stdout.flush()
@@ -72,7 +90,7 @@ def bar(total: int, name: str, done: int = 0) -> tqdm.tqdm:
     kind, pace = (tqdm.tqdm, 0.2) if sys.stderr.isatty() else (Lines, 60)
   return type('Bar', (_Stopping, kind), {})(
       total=total, initial=done, desc=name, leave=False, mininterval=pace, delay=pace, miniters=1,
-      dynamic_ncols=True)
+      dynamic_ncols=True, disable=_follows)
 
 
 class _Stopping:
@@ -103,7 +121,7 @@ class StopRequest:
     """Takes the text that is said when the program stops."""
     self._text = text
     self.asked: int | None = None
-    self._deferred = self._explained = False
+    self._received = self._deferred = self._explained = False
     self._before: dict[int, Any] = {}
 
   def __enter__(self) -> StopRequest:
@@ -135,9 +153,15 @@ class StopRequest:
     while received := receive.recv(1):
       if received[0] not in SIGNALS:
         continue
-      if self.asked is not None:
+      if self._received:
         os._exit(_exit_code(received[0]))
-      self.asked = received[0]
+      self._received = True
+      self.ask(received[0])
+
+  def ask(self, number: int):
+    """Notes the first signal, and says so at once."""
+    if self.asked is None:
+      self.asked = number
       with contextlib.suppress(OSError):  # nobody may be listening
         os.write(2, b'\nStopping as soon as the work allows it; a second signal ends it at once.\n')
 
@@ -169,8 +193,19 @@ _active: list[StopRequest] = []  # those that are entered, the innermost last
 
 def pause():
   """A moment at which work may stop: long work without a progress bar calls it now and then."""
-  if _active and threading.current_thread() is threading.main_thread():
+  if _active and not _follows and threading.current_thread() is threading.main_thread():
     _active[-1].pause()
+
+
+def asked() -> int | None:
+  """The signal that asked this program to stop, or None."""
+  return _active[-1].asked if _active else None
+
+
+def ask(number: int):
+  """Asks this program to stop, as a signal of this number would."""
+  for stop in _active:
+    stop.ask(number)
 
 
 def _exit_code(number: int | None) -> int:

@@ -21,20 +21,21 @@ from mah_jax import options
 from mah_jax import storage
 from mah_jax.runs import folder
 from mah_jax.runs import results
+from mah_jax.train import processes
 
 # Beside the package in a checkout, inside it when installed.
 LAUNCH_FOLDERS = tuple(pathlib.Path(__file__).resolve().parents[i] / 'launch' for i in (1, 0))
 KINDS = {int: 'an integer', float: 'a number', bool: 'true or false'}  # what a flag wants
 QUICKSTART = 'launch/quickstart.cfg'
 TITLES = {'method': 'Method', 'network': 'Network', 'data': 'Data', 'training': 'Training',
-          'run': 'Run', 'search': 'Search'}
+          'run': 'Run', 'search': 'Search', 'machines': 'Devices and processes'}
 
 
 def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
   """Reads command-line arguments, flagfiles included; no arguments at all mean the quickstart.
 
   Later values win. Modes other than train take the flags of the run in --workdir first, but for
-  the number of devices. Raises errors.UsageError for anything that cannot be read.
+  devices and processes. Raises errors.UsageError for anything that cannot be read.
   """
   arguments = list(arguments) or [f'--flagfile={QUICKSTART}']
   values = _parse(arguments)
@@ -44,6 +45,27 @@ def from_arguments(arguments: Sequence[str]) -> config_lib.Config:
                             for name, field in config_lib.all_fields().items()})
 
 
+def launch(arguments: Sequence[str]) -> processes.Launch:
+  """How this process was started, by those arguments that say so; others may be wrong."""
+  fields = config_lib.all_fields()
+  values = flags.FlagValues()
+  for name in processes.Launch._fields:
+    _define(fields[name], values)
+  try:
+    arguments = expand(arguments)
+  except errors.UsageError:  # a flagfile is wrong
+    arguments = _joined(arguments)
+  try:
+    for argument in arguments:
+      if argument.lstrip('-').partition('=')[0].removeprefix('no') in processes.Launch._fields:
+        _parse_one(values, argument, '')
+    launch = processes.Launch(*(values[name].value for name in processes.Launch._fields))
+    config_lib.Config(**launch._asdict())  # which refuses what cannot be
+    return launch
+  except errors.UsageError:
+    return processes.Launch()  # the same arguments are refused once more
+
+
 def _saved(workdir: str, mode: str) -> list[str]:
   """The flags of the run in a folder as arguments of another mode."""
   saved = config_lib.relevant(results.flags(folder.RunFolder(workdir)) or {})
@@ -51,7 +73,9 @@ def _saved(workdir: str, mode: str) -> list[str]:
   if unknown:
     raise errors.InputError(f'The run in {workdir} has flags that this version does not know: '
                             f'{", ".join(sorted(unknown))}.')
-  saved.pop('num_devices', None)  # the machine may be another
+  for name, field in config_lib.all_fields().items():
+    if field.metadata['group'] == config_lib.MACHINES:
+      saved.pop(name, None)  # the machine may be another
   if mode in config_lib.SEARCH_MODES:
     saved.pop('k', None)  # it counted the rows of scores
   return [f'--{name}={options.text(value)}' for name, value in saved.items()]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import jax
 
 from mah_jax import compiling
-from mah_jax import console
+from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import flags
 from mah_jax.modes import encode
@@ -22,6 +22,7 @@ from mah_jax.modes import index
 from mah_jax.modes import search
 from mah_jax.modes import serve
 from mah_jax.modes import train
+from mah_jax.train import processes
 from mah_jax.train import step
 
 MODES = {'train': train.train, 'evaluate': evaluate.evaluate, 'encode': encode.encode,
@@ -35,11 +36,12 @@ def main(arguments: Sequence[str]) -> int:
   if HELP & set(arguments):
     print(flags.help_text())
     return 0
-  return console.exit_code(lambda: _run(arguments))
+  return processes.run(flags.launch(arguments), lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str]):
   config = flags.from_arguments(arguments)
+  processes.check_same(config_lib.to_json(config))
   compiling.prepare()
   logging.getLogger('absl').setLevel(logging.ERROR)  # Orbax warns about harmless things
   try:

@@ -42,8 +42,19 @@ def cache_folder(kind: str) -> pathlib.Path:
   return path(os.environ.get('XDG_CACHE_HOME') or '~/.cache') / 'mah_jax' / kind
 
 
+def follow():
+  """Leaves writing and locking to another process, which this one follows."""
+  global _follows
+  _follows = True
+
+
+_follows = False
+
+
 def write(target: pathlib.Path, content: bytes):
   """Writes a file whole or not at all; makes its folder if need be."""
+  if _follows:
+    return
   target.parent.mkdir(parents=True, exist_ok=True)
   part = part_of(target)
   try:
@@ -104,6 +115,8 @@ def replace_folder(target: pathlib.Path, files: Mapping[str, bytes], kind: str):
     files: content by name.
     kind: what they are, in words; a folder of another kind is refused.
   """
+  if _follows:
+    return
   check_replaceable(target, kind)
   target.parent.mkdir(parents=True, exist_ok=True)
   part = part_of(target)
@@ -137,6 +150,14 @@ def _exchange(one: pathlib.Path, other: pathlib.Path):
     os.rename(other, aside)
     os.rename(one, other)
     os.rename(aside, one)
+
+
+def append(target: pathlib.Path, line: str):
+  """Adds a line to a text file."""
+  if _follows:
+    return
+  with open(target, 'a') as file:
+    file.write(f'{line}\n')
 
 
 def write_text(target: pathlib.Path, text: str):
@@ -178,6 +199,43 @@ def npy(array: np.ndarray) -> bytes:
 def json_lines(values: Iterable[Any]) -> bytes:
   """Values as the content of a file of JSON, one a line, whatever characters they hold."""
   return ''.join(f'{json.dumps(value)}\n' for value in values).encode()
+
+
+class Rows:
+  """A file of an array [rows, width] float32 that is filled from its first row to its last.
+
+  Until it is whole it is another file, beside a note of how many rows are there.
+
+  done: how many rows are there already; filling that was cut off goes on from them.
+  """
+
+  def __init__(self, target: pathlib.Path, shape: tuple[int, int], note_every: int):
+    """Takes the name of the file, and after how many rows the note is written anew."""
+    self._target, self._shape, self._every = target, shape, note_every
+    self._part, self._note = target.with_name('part.npy'), target.with_name('rows.json')
+    self.done = self._noted = (
+        read_json(self._note) if self._note.exists() and self._part.exists() else 0)
+    self._array = None
+
+  def add(self, values: np.ndarray):
+    """Adds rows [.., width]."""
+    if not _follows:
+      if self._array is None:
+        self._array = np.lib.format.open_memmap(
+            self._part, 'r+' if self.done else 'w+', np.float32, self._shape)
+      self._array[self.done:self.done + len(values)] = values
+    self.done += len(values)
+    if self.done - self._noted >= self._every and not _follows:
+      self._array.flush()  # before the note, which must never promise more than there is
+      write_json(self._note, self.done)
+      self._noted = self.done
+
+  def finish(self):
+    """Gives the file its name, once all rows are there."""
+    if self._array is not None:
+      self._array.flush()
+    install(self._part, self._target)
+    self._note.unlink(missing_ok=True)
 
 
 def write_npz(target: pathlib.Path, arrays: Mapping[str, np.ndarray], *, compressed: bool = False):
@@ -227,6 +285,9 @@ def lock(folder: pathlib.Path, *, shared: bool = False,
     shared: let those in that ask for a shared lock as well.
     on_busy: called when another program has the lock; it may raise. If it returns, this waits.
   """
+  if _follows:
+    yield
+    return
   kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
   descriptor = os.open(folder, os.O_RDONLY)
   try:

@@ -17,7 +17,7 @@ from mah_jax.train import step
 META = {'flags': {'gamma': 1.0}, 'trained_seconds': 2.5}
 
 
-def _state(fill: float, number: int, num_devices=1) -> step.TrainState:
+def _state(fill: float, number: int) -> step.TrainState:
   """A small state with everything that a real one has."""
   rng = np.random.default_rng(number)
   params = {'dense': {'kernel': rng.normal(size=(30, 40)).astype(np.float32) * fill}}
@@ -26,7 +26,7 @@ def _state(fill: float, number: int, num_devices=1) -> step.TrainState:
       batch_stats={'bn': {'mean': np.full(5, fill, np.float32)}},
       codes=(np.where(rng.random((50, 3)) < 0.5, -1, 1).astype(np.int8),),
       memory=(rng.normal(size=(20, 3)).astype(np.float32),), key=jax.random.key(number))
-  devices = step.Devices(step.pick_devices(num_devices), num_devices)
+  devices = step.Devices(step.pick_devices(1), 8)
   return devices.replicate(state.replace(step=jnp.asarray(number)))
 
 
@@ -39,10 +39,15 @@ def _assert_equal(one, two):
       np.testing.assert_array_equal(x, y)
 
 
+def _open(folder, num_devices=1):
+  devices = step.Devices(step.pick_devices(num_devices), 8)
+  return checkpoint.Checkpoints(folder, devices, max_to_keep=2)
+
+
 @pytest.fixture
 def saved(tmp_path):
   """A folder with the checkpoints 10 and 20."""
-  checkpoints = checkpoint.Checkpoints(tmp_path, max_to_keep=2)
+  checkpoints = _open(tmp_path)
   checkpoints.save(_state(1.0, 10), META)
   checkpoints.save(_state(2.0, 20), META | {'trained_seconds': 5.0})
   checkpoints.close()
@@ -54,7 +59,7 @@ def _files(folder):
 
 
 def _newest(folder):
-  checkpoints = checkpoint.Checkpoints(folder, max_to_keep=2)
+  checkpoints = _open(folder)
   found = checkpoints.newest(required=False)
   checkpoints.close()
   return found
@@ -62,10 +67,10 @@ def _newest(folder):
 
 @pytest.mark.parametrize('num_devices', [1, 4])
 def test_everything_comes_back_on_any_number_of_devices(saved, num_devices):
-  checkpoints = checkpoint.Checkpoints(saved, max_to_keep=2)
+  checkpoints = _open(saved, num_devices)
   assert checkpoints.newest() == (20, [])
   assert checkpoints.meta(20) == META | {'trained_seconds': 5.0}
-  state = checkpoints.restore(20, _state(0.0, 3, num_devices))
+  state = checkpoints.restore(20, _state(0.0, 3))
   _assert_equal(state, _state(2.0, 20))
   assert len(state.params['dense']['kernel'].sharding.device_set) == num_devices
   assert isinstance(state.opt_state, tuple)
@@ -73,7 +78,7 @@ def test_everything_comes_back_on_any_number_of_devices(saved, num_devices):
 
 
 def test_only_the_newest_are_kept(saved):
-  checkpoints = checkpoint.Checkpoints(saved, max_to_keep=2)
+  checkpoints = _open(saved)
   checkpoints.save(_state(3.0, 30), META)
   checkpoints.close()
   assert sorted(path.name for path in saved.iterdir() if path.is_dir()) == ['20', '30']
@@ -111,7 +116,7 @@ def test_truncated_and_missing_files_are_seen(saved):
 @pytest.mark.parametrize('number', [15, 20, 25])
 def test_a_damaged_checkpoint_gives_way_to_the_next_one_saved(saved, number):
   (saved / '20' / checkpoint.SEAL).unlink()
-  checkpoints = checkpoint.Checkpoints(saved, max_to_keep=2)
+  checkpoints = _open(saved)
   assert checkpoints.newest()[0] == 10
   checkpoints.save(_state(7.0, number), META)
   checkpoints.wait()
@@ -123,7 +128,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_next_one_saved(saved, number):
 def test_reading_only_leaves_unfinished_saves_of_others_alone(saved):
   unfinished = saved / '30.orbax-checkpoint-tmp'
   unfinished.mkdir()
-  checkpoints = checkpoint.Checkpoints(saved)
+  checkpoints = checkpoint.Checkpoints(saved, step.Devices(step.pick_devices(1), 8))
   assert checkpoints.newest() == (20, [])
   checkpoints.close()
   assert unfinished.exists()
@@ -153,9 +158,9 @@ def test_a_stopped_run_goes_on_to_the_same_end(tmp_path, monkeypatch):
   for stop_at in (1, 3, 8):  # in an epoch, at the end of an epoch, in the second round
     folder = tmp_path / str(stop_at)
     answers = iter([False] * (stop_at - 1) + [True])
-    pause = toy.fit(toy.make(**settings), on_step=answers.__next__)[-1]
+    pause = toy.fit(toy.make(**settings), on_step=lambda steps, answers=answers: next(answers))[-1]
     assert int(pause.state.step) == stop_at
-    checkpoints = checkpoint.Checkpoints(folder, max_to_keep=2)
+    checkpoints = _open(folder)
     checkpoints.save(pause.state, META)
     checkpoints.wait()
     made = toy.make(**settings)

@@ -139,7 +139,7 @@ def test_nothing_is_compiled_after_the_first_step_that_follows_an_update(
   logging.getLogger('jax').addHandler(handler)
   try:
     with jax.log_compiles():
-      toy.fit(made, on_step=lambda: before_step.append(len(compiled)))
+      toy.fit(made, on_step=lambda steps: before_step.append(len(compiled)))
   finally:
     logging.getLogger('jax').removeHandler(handler)
   first = made.plan.steps_per_round  # after the update of the codes
@@ -187,6 +187,33 @@ def test_the_step_is_plain_sgd_on_the_mean_loss(small_backbone):
                              made.devices.shard(batch))
   for got, want in zip(jax.tree.leaves(state.params), jax.tree.leaves(expected)):
     np.testing.assert_allclose(got, want, atol=2e-6)
+
+
+def test_statistics_of_a_device_are_those_of_its_part_of_the_batch():
+  """Running statistics are then the mean over devices of what each part alone would give."""
+  made = toy.make(2, batch_norm='device', augment='none')
+  batch = _batch(np.arange(64), np.ones(64))
+  targets = made.devices.replicate(
+      made.method.targets(made.new_state().codes, np.arange(150), 0))
+  state, _ = made.train_step(made.new_state(), targets, _images(made, batch.row),
+                             made.devices.shard(batch))
+  alone = toy.make(1, augment='none')
+  halves = []
+  for rows in (np.arange(32), np.arange(32, 64)):
+    before = alone.new_state()
+    half, _ = alone.train_step(
+        before, alone.devices.replicate(alone.method.targets(before.codes, np.arange(150), 0)),
+        _images(alone, rows), alone.devices.shard(_batch(rows, np.ones(32))))
+    halves.append(jax.device_get(half.batch_stats))
+  expected = jax.tree.map(lambda *parts: np.mean(parts, axis=0), *halves)
+  for x, y in zip(jax.tree.leaves(state.batch_stats), jax.tree.leaves(expected), strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    assert x.sharding.is_fully_replicated
+  whole = toy.make(2, augment='none')
+  state, _ = whole.train_step(whole.new_state(), targets, _images(whole, batch.row),
+                              whole.devices.shard(batch))
+  assert any(np.abs(x - y).max() > 1e-4 for x, y in zip(
+      jax.tree.leaves(state.batch_stats), jax.tree.leaves(expected)))
 
 
 class _Plain(nn.Module):

@@ -18,7 +18,7 @@ NETWORK = ['--dataset=digits', '--width=8', '--image_size=0', '--crop=1.0', '--n
            '--num_sampled=0', '--epochs_per_round=1', '--shuffle', '--momentum=0.9',
            '--lr_drop_rounds=', '--num_devices=1', '--hold_codes_rounds=9']
 HEADS_FIRST = [*NETWORK, '--head_rounds=6', '--head_learning_rate=0.01', '--optimizer=adam',
-               '--fixed_statistics', '--learning_rate=0.003', '--num_rounds=3']
+               '--batch_norm=fixed', '--learning_rate=0.003', '--num_rounds=3']
 
 
 @pytest.fixture(scope='module')
@@ -113,8 +113,8 @@ def test_fixed_statistics_stay_as_they_are(source):
   data, devices = toy.dataset(), toy.make().devices
   for fixed in (False, True):
     made, state, *_ = trainer.begin(
-        toy.settings(width=8, pretrained=str(source), fixed_statistics=fixed), data,
-        devices)
+        toy.settings(width=8, pretrained=str(source), batch_norm='fixed' if fixed else 'global'),
+        data, devices)
     before = jax.device_get(state.batch_stats)
     after = jax.device_get(toy.fit(made, state)[-1].state.batch_stats)
     changed = [np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (before, after)))]
@@ -124,6 +124,7 @@ def test_fixed_statistics_stay_as_they_are(source):
 @pytest.mark.parametrize('flags, words', [
     (['--head_rounds=2'], '--head_rounds has no effect, as there are no --pretrained weights'),
     (['--head_rounds=2', '--input=features'], '--head_rounds has no effect'),
+    (['--batch_norm=fixed'], '--batch_norm has no effect, as there are no --pretrained weights'),
     (['--head_learning_rate=0.1'], '--head_learning_rate has no effect'),
     (['--head_learning_rate=0', '--head_rounds=2', '--pretrained=x'], 'must be above 0'),
 ])

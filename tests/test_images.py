@@ -291,7 +291,8 @@ def test_unusable_returns_the_reason_of_every_bad_row(monkeypatch):
   cut = image_files.damaged()['truncated.jpg']
   calls = []
   encoded = make_encoded([good, b'', good, good, good, cut, good])
-  reasons = images.unusable(encoded, lambda: calls.append(threading.current_thread()))
+  reasons = images.unusable(encoded, range(len(encoded)),
+                            lambda: calls.append(threading.current_thread()))
   assert list(reasons) == [1, 5]
   assert reasons[1] == 'the file is empty'
   assert 'truncated' in reasons[5]

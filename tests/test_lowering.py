@@ -21,6 +21,7 @@ PLATFORMS = ('cuda', 'tpu')
 PRODUCTS = ('stablehlo.dot_general', 'stablehlo.convolution')
 HIGHEST, HIGH, DEFAULT = (f'[{name}, {name}]' for name in (
     f'#stablehlo<precision {level}>' for level in ('HIGHEST', 'HIGH', 'DEFAULT')))
+EXCHANGES = ('stablehlo.all_reduce', 'stablehlo.all_gather', 'stablehlo.reduce_scatter')
 SAMPLED = 96
 
 
@@ -48,14 +49,15 @@ def _shapes(tree):
 
 
 @functools.cache
-def _traced(name, precision, platform='gpu'):
+def _traced(name, precision, platform='gpu', batch_norm='global'):
   """The step and the encoding of a network with batches of 8, traced without computing anything."""
   data = toy.dataset()
   size, channels, flags = 8, 1, {}
   if name == 'resnet50':
     size, channels, flags = 48, 3, {'backbone': name, 'width': 64, 'image_size': 48, 'crop': 0.75}
     data = data._replace(images=np.zeros((len(data.images), 12, 12, 3), np.uint8))
-  config = toy.settings(batch_size=8, num_sampled=SAMPLED, precision=precision, **flags)
+  config = toy.settings(batch_size=8, num_sampled=SAMPLED, precision=precision,
+                        batch_norm=batch_norm, **flags)
   devices = Pretended(platform)
   made = trainer.Trainer(config, data, pipeline.Pixels(size, channels, (0.5,) * channels,
                                                        (0.3,) * channels), devices)
@@ -130,6 +132,18 @@ def test_a_program_for_cpus_has_its_own_layers():
   """What the test above looks for is there to be found."""
   files = _files(_operations(_traced('compact', 'float32', 'cpu')['step'], 'cpu'))
   assert all(f'models/cpu/{layer}.py' in files for layer in ('conv', 'norm', 'pool'))
+
+
+@pytest.mark.parametrize('name, layers, platform, lowered_for', [
+    ('compact', 6, 'cpu', 'cpu'), ('compact', 6, 'gpu', 'cuda'), ('resnet50', 53, 'gpu', 'cuda')])
+def test_a_step_exchanges_arrays_as_seldom_as_it_can(name, layers, platform, lowered_for):
+  """Batch rows, outputs and gradients once; each batch norm once forward and once backward."""
+  for batch_norm, expected in (('global', 2 * layers + 3), ('device', 3)):
+    operations = _operations(
+        _traced(name, 'float32', platform, batch_norm)['step'], lowered_for)
+    exchanges = [operation.name for operation in operations if operation.name in EXCHANGES]
+    assert len(exchanges) == expected
+    assert exchanges.count('stablehlo.all_gather') == 2
 
 
 @pytest.mark.parametrize('part', ['step', 'encode'])

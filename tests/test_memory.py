@@ -84,7 +84,7 @@ def test_the_step_is_compiled_once_all_the_same(num_devices, small_backbone, mon
   logging.getLogger('jax').addHandler(handler)
   try:
     with jax.log_compiles():
-      toy.fit(made, state, on_step=lambda: True)
+      toy.fit(made, state, on_step=lambda steps: True)
   finally:
     logging.getLogger('jax').removeHandler(handler)
   assert len([text for text in compiled if text.startswith('Compiling jit(_fun)')]) == 1

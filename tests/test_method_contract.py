@@ -112,9 +112,9 @@ def _hasher(name, folder):
     model.write(folder / 'model.npz', model.make(config, _learned(name)[1], extractor))
     return hasher.of_features(config, devices, model.read(folder / 'model.npz', config))
   made, pause = _learned(name)[1]
-  with contextlib.closing(checkpoint.Checkpoints(folder, max_to_keep=2)) as saved:
+  with contextlib.closing(checkpoint.Checkpoints(folder, devices, max_to_keep=2)) as saved:
     trainer.save(saved, made, pause, seconds=0.0)
-  with contextlib.closing(checkpoint.Checkpoints(folder)) as saved:
+  with contextlib.closing(checkpoint.Checkpoints(folder, devices)) as saved:
     return hasher.of_network(made.config, devices, saved, int(pause.state.step))
 
 
@@ -193,8 +193,9 @@ def test_a_stopped_run_goes_on_to_the_same_end(name, tmp_path):
   whole = toy.fit(_make(name, num_rounds=2))[-1].state
   stop_at = 8
   answers = iter([False] * (stop_at - 1) + [True])
-  pause = toy.fit(_make(name, num_rounds=2), on_step=answers.__next__)[-1]
-  saved = checkpoint.Checkpoints(tmp_path, max_to_keep=2)
+  made = _make(name, num_rounds=2)
+  pause = toy.fit(made, on_step=lambda steps: next(answers))[-1]
+  saved = checkpoint.Checkpoints(tmp_path, made.devices, max_to_keep=2)
   saved.save(pause.state, {})
   saved.wait()
   made = _make(name, num_rounds=2)

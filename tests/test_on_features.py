@@ -105,8 +105,8 @@ def test_several_steps_in_one_call_are_the_same_steps(num_devices, monkeypatch):
     made, state, *_ = trainer.begin(toy.settings(**flags), data, toy.make(num_devices).devices)
     assert made.plan.steps_per_call == max(1, rows // 16) and made.plan.steps_per_epoch == 7
     steps = []
-    pauses = toy.fit(made, state, on_step=lambda steps=steps: steps.append(1))
-    assert len(steps) == made.plan.num_steps == 28
+    pauses = toy.fit(made, state, on_step=steps.append)
+    assert sum(steps) == made.plan.num_steps == 28 and max(steps) == made.plan.steps_per_call
     outcomes.append((jax.device_get(pauses[-1].state.params),
                      [pause.history for pause in pauses]))
   for one, several in zip(*map(jax.tree.leaves, outcomes), strict=True):

@@ -283,12 +283,11 @@ def test_a_run_can_start_from_the_backbone_of_another(photos, finished, tmp_path
   assert _run(photos, tmp_path / 'run', '--num_devices=1', f'--pretrained={source}',
               '--heads=flat', '--num_rounds=1', '--learning_rate=1e-12', '--weight_decay=0') == 0
   assert 'Starting from the backbone' in capsys.readouterr().out
-  kernels = []
+  kernels, devices = [], step.Devices(step.pick_devices(1), 8)
   for folder in (finished, tmp_path / 'run'):
-    saved = checkpoint.Checkpoints(folder / 'checkpoints')
+    saved = checkpoint.Checkpoints(folder / 'checkpoints', devices)
     template = {'params': {'backbone': {'stem': {'kernel': jax.ShapeDtypeStruct(
-        (2, 2, 3, 24), np.float32,
-        sharding=jax.sharding.SingleDeviceSharding(jax.devices()[0]))}}}}
+        (2, 2, 3, 24), np.float32)}}}}
     kernels.append(saved.restore_part(saved.newest()[0], template))
     saved.close()
   jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), *kernels)

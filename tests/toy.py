@@ -74,7 +74,7 @@ def make(num_devices=1, rows=400, labels=None, data=None, **changes) -> trainer.
   return trainer.Trainer(made, data, pipeline.Pixels(8, 1, (0.5,), (0.3,)), devices)
 
 
-def fit(made: trainer.Trainer, state=None, on_step=lambda: False,
+def fit(made: trainer.Trainer, state=None, on_step=lambda steps: False,
         history=()) -> list[loop.Pause]:
   """All pauses of training from a state, or from the start."""
   return list(made.fit(state or made.new_state(), on_step, history))

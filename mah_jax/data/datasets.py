@@ -35,12 +35,14 @@ class Source(NamedTuple):
     returns is called after each file.
   unlabelled: whether labels are to be left unread.
   on_unlabelled: called before files without labels are checked; it may raise.
+  spread: spreads the check of files over processes, see `folder.Spread`; None: there is one.
   """
   data_dir: pathlib.Path
   cache_dir: pathlib.Path | None
   on_start: OnStart
   unlabelled: bool
   on_unlabelled: Callable[[], None]
+  spread: folder_lib.Spread | None
 
 
 class DatasetSpec(NamedTuple):
@@ -68,7 +70,8 @@ class DatasetSpec(NamedTuple):
 def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
          query_fraction: float = 0.1, query_list: str = '',
          cache_dir: pathlib.Path | None = None, on_start: OnStart | None = None,
-         on_unlabelled: Callable[[], None] = lambda: None) -> Dataset:
+         on_unlabelled: Callable[[], None] = lambda: None,
+         spread: folder_lib.Spread | None = None) -> Dataset:
   """Reads, checks and splits a dataset.
 
   Args:
@@ -79,7 +82,7 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
       `folder.UNLABELLED`.
     query_fraction: share of each class that becomes queries, if the dataset takes it.
     query_list: text file with the names of the queries, which then replace a protocol.
-    cache_dir, on_start, on_unlabelled: see `Source`.
+    cache_dir, on_start, on_unlabelled, spread: see `Source`.
 
   Raises:
     errors.UsageError: unknown name or protocol, negative seed, a list without names to list, a
@@ -106,7 +109,7 @@ def load(name: str, data_dir: str, split_seed: int, *, protocol: str = '',
 
   data = spec.load(Source(
       storage.path(data_dir), cache_dir, on_start or (lambda total: lambda: None),
-      protocol == folder_lib.UNLABELLED, check_unlabelled))
+      protocol == folder_lib.UNLABELLED, check_unlabelled, spread))
   check(data.images, data.labels, unlabelled=folder_lib.UNLABELLED in spec.protocols)
   if query_list:
     split = _listed(data, query_list, split_seed)
@@ -189,7 +192,7 @@ def _load_folder(source: Source) -> Dataset:
   beside = source.data_dir if source.data_dir.is_dir() else source.data_dir.parent
   return folder_lib.load(
       source.data_dir, cache=source.cache_dir or beside, on_start=source.on_start,
-      unlabelled=source.unlabelled, on_unlabelled=source.on_unlabelled)
+      unlabelled=source.unlabelled, on_unlabelled=source.on_unlabelled, spread=source.spread)
 
 
 def _load_prepared(name: str, source: Source) -> Dataset:

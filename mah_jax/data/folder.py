@@ -21,6 +21,11 @@ CSV = 'labels.csv'  # name of the CSV that is looked for in the folder
 HEADER = ['file', 'labels']
 UNLABELLED = 'folder-unlabelled'  # the protocol without labels and queries
 
+# (known, work, count) -> problems of `count` files by their numbers: those that known() returns
+# or, if it returns None, those that work(files) finds.
+Spread = Callable[[Callable[[], dict[int, str] | None],
+                   Callable[[Sequence[int]], dict[int, str]], int], dict[int, str]]
+
 
 class Listing(NamedTuple):
   """The files of a folder and their labels, before any image is read.
@@ -40,7 +45,8 @@ class Listing(NamedTuple):
 
 def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
          on_start: Callable[[int], Callable[[], None]], unlabelled: bool = False,
-         on_unlabelled: Callable[[], None] = lambda: None) -> dataset.Dataset:
+         on_unlabelled: Callable[[], None] = lambda: None,
+         spread: Spread | None = None) -> dataset.Dataset:
   """Lists the images and their labels, and leaves out the files that cannot be decoded.
 
   Every file is decoded once to learn whether it can be, unless `cache` remembers that and no
@@ -54,6 +60,7 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
       returns is called after each file.
     unlabelled: take the same files without their labels, whatever there is.
     on_unlabelled: called before unlabelled files are decoded; it may raise.
+    spread: spreads the decoding over processes; None: there is one.
 
   Raises:
     errors.InputError: files or labels that cannot be used.
@@ -69,7 +76,7 @@ def load(data_dir: pathlib.Path, *, cache: pathlib.Path,
     return storage.read_file(listing.root / listing.names[file])
 
   encoded = images_lib.Encoded(read, listing.names, version=_version(listing))
-  problems = _problems(encoded, cache, on_start)
+  problems = _problems(encoded, cache, on_start, spread or _alone)
   report = _report({listing.names[file]: reason for file, reason in problems.items()},
                    len(encoded))
   files = np.setdiff1d(np.arange(len(encoded)), list(problems))  # the file of each row, [rows]
@@ -240,22 +247,36 @@ def _check_classes(data_dir: pathlib.Path, class_names: list[str], labels: np.nd
 
 
 def _problems(encoded: images_lib.Encoded, cache: pathlib.Path,
-              on_start: Callable[[int], Callable[[], None]]) -> dict[int, str]:
+              on_start: Callable[[int], Callable[[], None]], spread: Spread) -> dict[int, str]:
   """The reason for each file that cannot be decoded, from the cache if no file has changed.
 
   Args:
     encoded: all files of a listing, so that its rows are files.
-    cache, on_start: see `load`.
+    cache, on_start, spread: see `load`.
   """
   path = cache / f'{encoded.version}.json'
-  try:
-    return {int(file): reason for file, reason in storage.read_json(path).items()}
-  except (OSError, ValueError, AttributeError):
-    pass  # the files were never checked, or the cache is damaged
-  problems = images_lib.unusable(encoded, on_start(len(encoded)))
-  with contextlib.suppress(OSError):  # without a cache the next start only takes longer
-    storage.write_json(path, problems)
+
+  def known() -> dict[int, str] | None:
+    try:
+      return {int(file): reason for file, reason in storage.read_json(path).items()}
+    except (OSError, ValueError, AttributeError):
+      return None  # the files were never checked, or the cache is damaged
+
+  def check(files: Sequence[int]) -> dict[int, str]:
+    return images_lib.unusable(encoded, files, on_start(len(files)))
+
+  problems = spread(known, check, len(encoded))
+  if known() != problems:
+    with contextlib.suppress(OSError):  # without a cache the next start only takes longer
+      storage.write_json(path, problems)
   return problems
+
+
+def _alone(known: Callable[[], dict[int, str] | None],
+           work: Callable[[Sequence[int]], dict[int, str]], count: int) -> dict[int, str]:
+  """The `Spread` of one process."""
+  problems = known()
+  return work(range(count)) if problems is None else problems
 
 
 def _version(listing: Listing) -> str:

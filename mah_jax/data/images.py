@@ -191,11 +191,12 @@ def _refuse(error: OSError):
                           'path or its permissions.') from error
 
 
-def unusable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
-  """Decodes every row once, small, and calls `on_image` after each.
+def unusable(encoded: Encoded, rows: Sequence[int],
+             on_image: Callable[[], None]) -> dict[int, str]:
+  """Decodes each of these rows once, small, and calls `on_image` after each.
 
   Returns:
-    row -> reason, for each row that cannot be decoded, ascending.
+    row -> reason, for each row that cannot be decoded, in the order of `rows`.
   """
 
   def problem(row: int) -> str:
@@ -207,9 +208,9 @@ def unusable(encoded: Encoded, on_image: Callable[[], None]) -> dict[int, str]:
 
   reasons = {}
   with futures.ThreadPoolExecutor(cores.usable()) as pool:
-    for start in range(0, len(encoded), BLOCK):
-      rows = range(start, min(start + BLOCK, len(encoded)))
-      for row, reason in zip(rows, pool.map(problem, rows)):
+    for start in range(0, len(rows), BLOCK):
+      block = rows[start:start + BLOCK]
+      for row, reason in zip(block, pool.map(problem, block)):
         if reason:
           reasons[row] = reason
         on_image()

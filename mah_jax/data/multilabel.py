@@ -71,7 +71,7 @@ def unusable(listing: Listing, on_image: Callable[[], None]) -> dict[str, str]:
   """
   encoded = images.Encoded(
       lambda file: (listing.root / listing.names[file]).read_bytes(), listing.names)
-  problems = images.unusable(encoded, on_image)
+  problems = images.unusable(encoded, range(len(encoded)), on_image)
   skipped = {listing.names[file]: reason for file, reason in problems.items()}
   images.refuse_many(skipped, len(encoded), f'add or replace them in {listing.root}')
   return skipped

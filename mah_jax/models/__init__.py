@@ -20,10 +20,12 @@ class Backbone(NamedTuple):
 
   make: (feature, axis_name, platform) -> module; takes `width` too where that can be chosen.
   has_width: True if the width can be chosen, False if torchvision defines it.
+  has_batch_norm: whether it normalises by statistics of the batch.
   """
 
   make: Callable[..., nn.Module]
   has_width: bool = False
+  has_batch_norm: bool = True
 
 
 def _make_compact(*, feature: str, width: int, axis_name: str | None,
@@ -43,15 +45,17 @@ BACKBONES: dict[str, Backbone] = {
     'resnet50': Backbone(functools.partial(resnet.ResNet, stage_sizes=(3, 4, 6, 3))),
     'resnet50_v1': Backbone(functools.partial(
         resnet.ResNet, stage_sizes=(3, 4, 6, 3), stride_on_1x1=True)),
-    'alexnet': Backbone(alexnet.AlexNet),
-    'vgg11': Backbone(functools.partial(vgg.VGG, stage_sizes=(1, 1, 2, 2, 2))),
-    'vgg16': Backbone(functools.partial(vgg.VGG, stage_sizes=(2, 2, 3, 3, 3))),
+    'alexnet': Backbone(alexnet.AlexNet, has_batch_norm=False),
+    'vgg11': Backbone(functools.partial(vgg.VGG, stage_sizes=(1, 1, 2, 2, 2)),
+                      has_batch_norm=False),
+    'vgg16': Backbone(functools.partial(vgg.VGG, stage_sizes=(2, 2, 3, 3, 3)),
+                      has_batch_norm=False),
     'compact': Backbone(_make_compact, has_width=True),
 }
 
 
 def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None,
-                  platform: str) -> nn.Module:
+                  platform: str, synchronise: bool = True) -> nn.Module:
   """A backbone by its name.
 
   Args:
@@ -60,10 +64,13 @@ def make_backbone(name: str, *, feature: str, width: int, axis_name: str | None,
     width: channels of the first block; only a backbone whose width can be chosen reads it.
     axis_name: mapped axis over which training spreads the batch, or None.
     platform: the platform that computes it, a name of `jax.Device.platform`; see `layers.choose`.
+    synchronise: normalise by statistics of the whole batch, not by those of a device's part.
 
   Returns:
     A module, (images [b, h, w, channels], train) -> features [b, D].
   """
   backbone = BACKBONES[name]
   chosen = {'width': width} if backbone.has_width else {}
+  if backbone.has_batch_norm and not synchronise:
+    axis_name = None  # such backbones need it for nothing else
   return backbone.make(feature=feature, axis_name=axis_name, platform=platform, **chosen)

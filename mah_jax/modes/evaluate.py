@@ -48,7 +48,7 @@ def _encode_anew(config: config_lib.Config, data: datasets.Dataset, devices: ste
                  folder: folder_lib.RunFolder) -> results.Outcome:
   """The codes that the network of the newest checkpoint gives."""
   began = time.monotonic()
-  with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints:
+  with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints, devices)) as checkpoints:
     step, reports = checkpoints.newest()
     for report in reports:
       console.say(report)

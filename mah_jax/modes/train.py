@@ -15,6 +15,7 @@ from mah_jax.runs import table
 from mah_jax.train import backbone
 from mah_jax.train import checkpoint
 from mah_jax.train import model as model_lib
+from mah_jax.train import processes
 from mah_jax.train import shallow
 from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
@@ -27,7 +28,7 @@ def train(config: config_lib.Config):
           'features that were extracted are kept, fits are not.')
   with console.StopRequest(f'Stopped; {kept}') as stop:
     folder = folder_lib.RunFolder(config.workdir)
-    folder.check_own()
+    processes.once(folder.check_own)
     config = backbone.resolve(config, folder.flags())
     devices = step_lib.Devices(step_lib.pick_devices(config.num_devices), config.batch_size)
     with folder.claimed(config):
@@ -62,7 +63,7 @@ def _train_network(config: config_lib.Config, devices: step_lib.Devices,
   """Trains from the newest checkpoint, or from the start where there is none."""
   began = time.monotonic()
   with contextlib.closing(checkpoint.Checkpoints(
-      folder.checkpoints, config.max_to_keep)) as checkpoints:
+      folder.checkpoints, devices, config.max_to_keep)) as checkpoints:
     step, reports = checkpoints.newest(required=False)
     for report in reports:
       console.say(report)
@@ -95,10 +96,14 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
   with (console.bar(plan.num_steps, 'training', done=int(state.step)) as bar,
         stop.deferred()):
 
-    def on_step():
-      bar.update()
+    stopping = 0  # the signal that all processes stop for
+
+    def on_step(steps):
+      nonlocal stopping
+      bar.update(steps)
       checkpoints.poll()
-      return stop.asked
+      stopping = trainer.devices.largest(stop.asked or 0)
+      return stopping > 0
 
     def seconds():
       return before + time.monotonic() - began
@@ -117,10 +122,11 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
           line += table.line(scores)
         left = (seconds() - before) / (done - first) * (plan.num_rounds - done)
         say(f'{line}  {console.clock(left)} left')
-      if stop.asked or saves and (last or done % saves == 0):
+      if stopping or saves and (last or done % saves == 0):
         trainer_lib.save(checkpoints, trainer, pause, seconds())
     checkpoints.wait()
-    if stop.asked:
+    if stopping:
+      stop.ask(stopping)
       stop.leave(f'Stopped and saved in {folder.path}; the same command goes on from here.')
   return trainer_lib.Progress(trainer, state, seconds())
 

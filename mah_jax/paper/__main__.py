@@ -19,6 +19,7 @@ from mah_jax.paper import report
 from mah_jax.paper import running
 from mah_jax.paper import scores as scores_lib
 from mah_jax.runs import figures
+from mah_jax.train import processes
 
 TRACKS = {'features': 'features', 'images': 'cifar'}  # how the names of launch files begin
 INPUTS = {
@@ -32,7 +33,9 @@ INPUTS = {
 
 def main(arguments: Sequence[str]) -> int:
   """Runs with these command-line arguments; returns the exit code."""
-  return console.exit_code(lambda: _run(_parser().parse_args(arguments)))
+  parsed = _parser().parse_args(arguments)
+  launch = processes.Launch(*(getattr(parsed, name) for name in processes.Launch._fields))
+  return processes.run(launch, lambda: _run(parsed))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,6 +52,10 @@ def _parser() -> argparse.ArgumentParser:
   parser.add_argument('--track', default='features', choices=TRACKS,
                       help='features: networks read fixed features, for a CPU; images: networks '
                       'are fine-tuned, for GPUs (not yet run)')
+  flags = config_lib.all_fields()
+  for name, default in processes.Launch()._asdict().items():
+    kind = {'action': 'store_true'} if default is False else {'type': type(default)}
+    parser.add_argument(f'--{name}', default=default, help=flags[name].metadata['doc'], **kind)
   return parser
 
 
@@ -92,7 +99,7 @@ def make(study: experiments.Study, only: Sequence[str], make_config: running.Mak
   figures.require()  # before the hours that the runs take
   compiling.prepare()
   running.run_all(todo, make_config)
-  report.write(study, only, scores, output, missing, INPUTS[track])
+  processes.once(lambda: report.write(study, only, scores, output, missing, INPUTS[track]))
   console.say(f'Written to {output}: README.md, index.html, scores.csv.')
 
 

@@ -16,6 +16,7 @@ from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import results
 from mah_jax.runs import table
 from mah_jax.train import backbone
+from mah_jax.train import processes
 from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
 
@@ -25,7 +26,8 @@ MakeConfig = Callable[[experiments.Cell], config_lib.Config]
 def unfinished(cells: Sequence[experiments.Cell], make_config: MakeConfig
                ) -> list[experiments.Cell]:
   """The runs that have no results yet; refuses results that were made with other settings."""
-  return [cell for cell in cells if not _is_finished(make_config(cell))]
+  return [cells[i] for i in processes.once(lambda: [
+      i for i, cell in enumerate(cells) if not _is_finished(make_config(cell))])]
 
 
 def _is_finished(config: config_lib.Config) -> bool:
@@ -52,7 +54,7 @@ def run_all(cells: Sequence[experiments.Cell], make_config: MakeConfig):
                            ) as stop:
     for number, cell in enumerate(cells):
       began, config = time.monotonic(), make_config(cell)
-      if folder_lib.RunFolder(config.workdir).results.exists():
+      if processes.once(folder_lib.RunFolder(config.workdir).results.exists):
         continue  # another command has made it meanwhile
       try:
         outcome = table.line(_run(config, sources, stop))

@@ -11,6 +11,7 @@ from typing import Any
 from mah_jax import config as config_lib
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')
@@ -40,6 +41,12 @@ class RunFolder:
   @contextlib.contextmanager
   def claimed(self, config: config_lib.Config) -> Iterator[None]:
     """Makes the folder this run's while it is entered; refuses one that holds another run."""
+    processes.once(lambda: self._claim(config))
+    processes.check_shared(self.path)
+    with self._locked(shared=False):
+      yield
+
+  def _claim(self, config: config_lib.Config):
     self.check_own()
     saved = self.flags()
     if saved is not None and (any(self.checkpoints.glob('*')) or self.results.exists()):
@@ -52,8 +59,6 @@ class RunFolder:
     except OSError as error:
       raise errors.InputError(f'--workdir={self.path} cannot be written to '
                               f'({error.strerror}): choose another.') from error
-    with self._locked(shared=False):
-      yield
 
   def check_own(self):
     """Refuses a folder that holds something else than a run."""
@@ -124,5 +129,4 @@ class RunFolder:
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""
-    with open(self._metrics, 'a') as file:
-      file.write(f'{json.dumps(metrics)}\n')
+    storage.append(self._metrics, json.dumps(metrics))

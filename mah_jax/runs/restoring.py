@@ -26,7 +26,7 @@ def hasher(config: config_lib.Config, platform: str = '') -> hasher_lib.Hasher:
 
 def _of_network(config: config_lib.Config, devices: step_lib.Devices,
                 folder: folder_lib.RunFolder) -> hasher_lib.Hasher:
-  with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints)) as checkpoints:
+  with contextlib.closing(checkpoint.Checkpoints(folder.checkpoints, devices)) as checkpoints:
     step, reports = checkpoints.newest()
     for report in reports:
       console.say(report)

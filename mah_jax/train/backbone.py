@@ -23,7 +23,8 @@ from mah_jax.weights import pretrained
 def make(config: config_lib.Config, platform: str) -> nn.Module:
   """The module, for devices of a platform."""
   return models.make_backbone(config.backbone, feature=config.feature, width=config.width,
-                              axis_name=step_lib.AXIS, platform=platform)
+                              axis_name=step_lib.AXIS, platform=platform,
+                              synchronise=config.batch_norm == 'global')
 
 
 def resolve(config: config_lib.Config, saved: Mapping[str, Any] | None) -> config_lib.Config:
@@ -69,7 +70,7 @@ def _from_run(path: pathlib.Path, config: config_lib.Config, module: nn.Module,
     if flags.get(name) != getattr(config, name):
       raise errors.InputError(f'The run in {path} has --{name}={flags.get(name)}, not '
                               f'{getattr(config, name)}: use its value, or other weights.')
-  with contextlib.closing(checkpoint.Checkpoints(path / 'checkpoints')) as saved:
+  with contextlib.closing(checkpoint.Checkpoints(path / 'checkpoints', devices)) as saved:
     step, reports = saved.newest()
     pixels = saved.meta(step)['pixels']
     if pixels['channels'] != channels:
@@ -77,7 +78,7 @@ def _from_run(path: pathlib.Path, config: config_lib.Config, module: nn.Module,
                               f'{pixels["channels"]} channels; these have {channels}.')
     variables = pretrained.variables_of(module, channels)
     template = {name: {'backbone': part} for name, part in variables.items()}
-    restored = saved.restore_part(step, devices.abstract(template))
+    restored = saved.restore_part(step, template)
   start = {name: part['backbone'] for name, part in restored.items()}
   reports.append(f'Starting from the backbone of {path} after {step} steps; the heads are new.')
   return pretrained.Pretrained(start, tuple(pixels['mean']), tuple(pixels['std']),

@@ -12,6 +12,7 @@ import orbax.checkpoint as ocp
 
 from mah_jax import errors
 from mah_jax import storage
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 
 SEAL = 'sha256.json'  # in each checkpoint's folder, written when Orbax is done with it
@@ -26,16 +27,16 @@ class Checkpoints:
   that is unsealed or differs from its seal is passed over.
   """
 
-  def __init__(self, folder: pathlib.Path, max_to_keep: int | None = None):
+  def __init__(self, folder: pathlib.Path, devices: step_lib.Devices,
+               max_to_keep: int | None = None):
     """Opens the folder for as many checkpoints as given, or for reading only."""
-    self._folder = folder.absolute()
+    self._folder, self._devices = folder.absolute(), devices
     if max_to_keep is None:
       options = {'read_only': True, 'create': False, 'save_interval_steps': 0}
     else:
       options = {'preservation_policy': ocp.checkpoint_managers.LatestN(max_to_keep)}
       # Orbax would do so in the background, and complain if the program ends meanwhile.
-      for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
-        shutil.rmtree(unfinished, ignore_errors=True)
+      processes.once(self._remove_unfinished)
     self._manager = ocp.CheckpointManager(
         self._folder, options=ocp.CheckpointManagerOptions(**options))
     self._unsealed: int | None = None
@@ -48,8 +49,13 @@ class Checkpoints:
       if old >= step:  # passed over at restore, so of no use, and Orbax only goes forward
         self._manager.delete(old)
     self._manager.save(step, args=ocp.args.Composite(
-        state=ocp.args.StandardSave(_tree(state)), meta=ocp.args.JsonSave(meta)))
+        state=ocp.args.StandardSave(self._devices.to_all(_tree(state))),
+        meta=ocp.args.JsonSave(meta)))
     self._unsealed = step
+
+  def _remove_unfinished(self):
+    for unfinished in self._folder.glob('*.orbax-checkpoint-tmp*'):
+      shutil.rmtree(unfinished, ignore_errors=True)
 
   def poll(self):
     """Seals the checkpoint that was being saved if that is done; returns at once."""
@@ -74,6 +80,10 @@ class Checkpoints:
     Raises errors.InputError when sealed checkpoints are there but none is whole, or when there
     is none although one is required.
     """
+    step, reports = processes.once(lambda: self._newest(required))
+    return step, reports
+
+  def _newest(self, required: bool) -> tuple[int | None, list[str]]:
     steps = sorted(self._manager.all_steps(), reverse=True)
     reports = []
     for step in steps:
@@ -100,16 +110,19 @@ class Checkpoints:
     return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in saved.get(name) or ())
 
   def restore(self, step: int, template: step_lib.TrainState) -> step_lib.TrainState:
-    """The saved state, with the shapes and shardings of `template`."""
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(_tree(template)))
-    return template.replace(**self._manager.restore(step, args=args).state)
+    """The saved state on all devices, with the shapes of `template`."""
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(
+        self._devices.abstract(_tree(template))))
+    return template.replace(**self._devices.to_own(self._manager.restore(step, args=args).state))
 
   def restore_part(self, step: int, template: Any) -> Any:
-    """Part of what was saved: the leaves that `template` has, with their shapes and shardings."""
+    """Part of what was saved, on all devices: the leaves that `template` has, with their shapes."""
+    template = self._devices.abstract(template)
     args = ocp.args.PyTreeRestore(
         item=template, partial_restore=True,
         restore_args=ocp.checkpoint_utils.construct_restore_args(template))
-    return self._manager.restore(step, args=ocp.args.Composite(state=args)).state
+    return self._devices.to_own(
+        self._manager.restore(step, args=ocp.args.Composite(state=args)).state)
 
 
 def _tree(state: step_lib.TrainState) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from mah_jax import methods
 from mah_jax import options
 from mah_jax import storage
 from mah_jax.data import datasets
+from mah_jax.train import processes
 
 LINES = 8  # lines of a report on skipped images that are said
 NEED_LABELS = ('query_fraction', 'split_seed', 'num_seeds')  # flags that choose what is scored
@@ -24,7 +25,7 @@ def load(config: config_lib.Config) -> datasets.Dataset:
     data = datasets.load(
         config.dataset, config.data_dir, config.split_seed, protocol=config.protocol,
         query_fraction=config.query_fraction, query_list=config.query_list,
-        cache_dir=storage.cache_folder('images'),
+        cache_dir=storage.cache_folder('images'), spread=processes.spread,
         on_unlabelled=lambda: _check_unlabelled(config),
         on_start=lambda total: stack.enter_context(console.bar(total, 'checking images')).update)
   lines = data.report.splitlines()

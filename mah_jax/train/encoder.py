@@ -97,12 +97,12 @@ class Encoder:
 
   def _decode(self, images: images_lib.Encoded) -> np.ndarray:
     """The pixels of all images, [rows, side, side, ch] uint8."""
-    batches = [batch.row[batch.valid > 0]
-               for batch in pipeline.batches(np.arange(len(images)), self._batch_size)]
+    batches = list(pipeline.batches(np.arange(len(images)), self._batch_size))
+    shares = [self._devices.share(batch.row) for batch in batches]
     with console.bar(len(batches), 'decoding images') as bar:
       parts = []
-      for part in stream.Stream(images, batches, **self._shape):
-        parts.append(part)
+      for batch, part in zip(batches, stream.Stream(images, shares, **self._shape)):
+        parts.append(self._devices.join(part)[batch.valid > 0])
         bar.update()
     return np.concatenate(parts)
 

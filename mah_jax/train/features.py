@@ -21,6 +21,7 @@ from mah_jax.data import pipeline
 from mah_jax.models import perceptron
 from mah_jax.train import backbone
 from mah_jax.train import encoder as encoder_lib
+from mah_jax.train import processes
 from mah_jax.train import step as step_lib
 from mah_jax.weights import imagenet
 
@@ -92,12 +93,12 @@ def extract(config: config_lib.Config, data: datasets.Dataset,
   folder.mkdir(parents=True, exist_ok=True)
   with storage.lock(folder, on_busy=lambda: console.say(
       'Another run is extracting the same features: waiting for it.')):
-    if not finished.exists():
+    if not processes.once(finished.exists):
       storage.write_json(folder / 'about.json', about)
       encoder = encoder_lib.Encoder(config, module, pixels, devices)
       shape = jax.eval_shape(lambda x: module.apply(variables, x, train=False),
                              np.zeros((1, *encoder.input_shape), np.float32)).shape
-      _fill(folder, encoder, devices.replicate(variables), data.images, shape[1])
+      _fill(finished, encoder, devices.replicate(variables), data.images, shape[1])
   return Features(np.load(finished, mmap_mode='r'), extractor)
 
 
@@ -107,27 +108,17 @@ def _pixels(data: datasets.Dataset) -> np.ndarray:
   return data.images.reshape(len(data.images), -1).astype(np.float32) / 255
 
 
-def _fill(folder: pathlib.Path, encoder: encoder_lib.Encoder, variables: dict[str, Any], images,
+def _fill(target: pathlib.Path, encoder: encoder_lib.Encoder, variables: dict[str, Any], images,
           width: int):
-  """Writes features.npy; until it is whole, part.npy and the number of rows that are done."""
-  part, note = folder / 'part.npy', folder / 'rows.json'
-  rows = len(images)
-  done = storage.read_json(note) if note.exists() and part.exists() else 0
-  array = np.lib.format.open_memmap(part, 'r+' if done else 'w+', np.float32, (rows, width))
+  """Writes the features of all images, from where an extraction that was cut off was."""
+  rows = storage.Rows(target, (len(images), width), SAVE_ROWS)
+  done = processes.once(lambda: rows.done)
   feed = encoder.feed(images[done:])
-  with console.bar(rows, 'extracting features', done=done) as bar:
-    saved = done
-    for outputs in encoder.outputs(variables, feed, np.arange(rows - done)):
-      array[done:done + len(outputs)] = outputs
-      done += len(outputs)
+  with console.bar(len(images), 'extracting features', done=done) as bar:
+    for outputs in encoder.outputs(variables, feed, np.arange(len(images) - done)):
+      rows.add(outputs)
       bar.update(len(outputs))
-      if done - saved >= SAVE_ROWS:
-        array.flush()  # before the note, which must never promise more than there is
-        storage.write_json(note, done)
-        saved = done
-  array.flush()
-  storage.install(part, folder / 'features.npy')
-  note.unlink(missing_ok=True)
+  processes.once(rows.finish)
 
 
 def _fingerprint(data: datasets.Dataset) -> str:

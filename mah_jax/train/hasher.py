@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from mah_jax.train import checkpoint
 from mah_jax.train import encoder as encoder_lib
 from mah_jax.train import features as features_lib
 from mah_jax.train import model as model_lib
+from mah_jax.train import processes
 from mah_jax.train import shallow
 from mah_jax.train import step as step_lib
 from mah_jax.train import trainer as trainer_lib
@@ -82,11 +84,13 @@ class Hasher(NamedTuple):
   def __call__(self, images: np.ndarray | images_lib.Encoded,
                on_bad: Callable[[int, str], None] | None = None) -> Hashed:
     """Hashes all images under a progress bar; see `parts`."""
-    parts = []
+    parts, bad = [], {}  # row: reason, of the share of this process
     with console.bar(len(images), 'encoding images') as bar:
-      for part in self.parts(images, np.arange(len(images)), on_bad):
+      for part in self.parts(images, np.arange(len(images)), on_bad and bad.__setitem__):
         parts.append(part)
         bar.update(len(part.features))
+    for row, reason in sorted(itertools.chain(*processes.gather(list(bad.items())))):
+      on_bad(row, reason)
     return join(parts)
 
 
@@ -127,7 +131,7 @@ def of_network(config: config_lib.Config, devices: step_lib.Devices,
                                  jnp.zeros((1, *encoder.input_shape))))
   if method.nearest:
     template['codes'] = checkpoints.shapes(step, 'codes')
-  restored = checkpoints.restore_part(step, devices.abstract(template))
+  restored = checkpoints.restore_part(step, template)
   among = trainer_lib.words(method, restored.pop('codes', ()))
   if config.input == 'features':
     encoder, restored = _before_features(config, module, restored, pixels, meta, devices)

@@ -142,7 +142,7 @@ def _only_in_turn(direction, turn, turns, steps_per_turn):
 
 def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
         devices: step_lib.Devices, train_step: Callable, feed: step_lib.Feed, encode: Callable,
-        key: jax.Array, on_step: Callable[[], bool],
+        key: jax.Array, on_step: Callable[[int], bool],
         history: Sequence[dict[str, float]] = ()) -> Iterator[Pause]:
   """Trains from wherever the state is and pauses after every round.
 
@@ -155,7 +155,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     feed: batches of training rows [B] -> their images on the devices.
     encode: (state, training rows [m]) -> outputs, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
-    on_step: called for each step that was made; True asks to stop.
+    on_step: called with the number of steps that were made, one or more; True asks to stop.
     history: the history of the Pause that is resumed, if its round was not finished.
 
   Yields:
@@ -186,8 +186,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
       _check_finite(metrics[-2:][0]['loss'], r)  # waits for all calls but the newest
       made = batch.row.size // plan.batch_size
       step += made
-      for _ in range(made):
-        stop = on_step() or stop
+      stop = on_step(made)
       if stop:
         break
     epoch_finished = step == (epoch + 1) * plan.steps_per_epoch

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -18,10 +19,13 @@ import numpy as np
 import optax
 from flax import linen as nn
 from flax.training import train_state
+from jax import flatten_util
+from jax.experimental import multihost_utils
 
 from mah_jax import errors
 from mah_jax.methods import base
 from mah_jax.models import precision as precision_lib
+from mah_jax.train import processes
 
 AXIS = 'devices'
 DROPOUT = 2**32 - 1  # folded into a step's key, where no place in a batch is as large
@@ -47,9 +51,10 @@ class TrainState(train_state.TrainState):
 
 
 def pick_devices(num_devices: int) -> list[jax.Device]:
-  """The first `num_devices` devices; 0 means all."""
+  """The first `num_devices` devices of each process, in the order of processes; 0 means all."""
   try:
     available = jax.local_devices()
+    everywhere = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
   except (RuntimeError, AssertionError) as error:
     raise errors.InputError(f'JAX finds no device to run on ({error}): check the driver and '
                             'the variable JAX_PLATFORMS.') from error
@@ -58,7 +63,13 @@ def pick_devices(num_devices: int) -> list[jax.Device]:
         f'--num_devices={num_devices}, but this machine has {len(available)} '
         f'({available[0].platform}). '
         'On a CPU, XLA_FLAGS=--xla_force_host_platform_device_count=N makes N virtual ones.')
-  return available[:num_devices or None]
+  of_process = [list(devices) for _, devices in itertools.groupby(
+      everywhere, lambda device: device.process_index)]
+  counts = {len(devices[:num_devices or None]) for devices in of_process}
+  if len(counts) > 1:
+    raise errors.UsageError(f'The processes have from {min(counts)} to {max(counts)} devices: '
+                            f'give --num_devices={min(counts)}, which all of them have.')
+  return [device for devices in of_process for device in devices[:num_devices or None]]
 
 
 def is_out_of_memory(error: jax.errors.JaxRuntimeError) -> bool:
@@ -74,6 +85,11 @@ def round_up(batch_size: int, devices: list[jax.Device]) -> int:
 class Devices:
   """The devices of a run, and how arrays are laid over them.
 
+  In Python, an array is of this process: a copy on each of its devices, or its share of a batch.
+  Under pmap it is part of what all processes have.
+
+  devices: those of all processes.
+  own: those of this process.
   platform: 'cpu', 'gpu' and so on, for which networks choose their layers.
   """
 
@@ -84,32 +100,99 @@ class Devices:
                               f'{len(devices)} devices: use a multiple of {len(devices)}.')
     self.devices = devices
     self.platform = platform or devices[0].platform
+    self.own = [device for device in devices if device.process_index == jax.process_index()]
     self._row_maps: dict[Callable, Callable] = {}  # each compiled once
-    mesh = jax.sharding.Mesh(np.array(devices), (AXIS,))
+    self._all = jax.sharding.Mesh(np.array(devices), (AXIS,))
+    mesh = jax.sharding.Mesh(np.array(self.own), (AXIS,))
     self._everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     self._spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(AXIS))
+    self._largest = None  # of the last numbers, as it comes from the devices
+    if len(self.own) < len(devices):
+      self._maximum = self.pmap(lambda x: jax.lax.pmax(x, AXIS), 0, None)
+      self._gather = self.pmap(lambda x: jax.lax.all_gather(x, AXIS, tiled=True), 0, None)
+      self._connect()
+
+  def _connect(self):
+    """Exchanges a first array; it waits for half a minute only, so the processes meet first."""
+    processes.gather(None)
+    try:
+      self.largest(0)
+      self.largest(0)
+    except jax.errors.JaxRuntimeError as error:
+      raise errors.InputError(
+          f'The devices of the processes cannot exchange arrays ({str(error).splitlines()[0]}): '
+          'on CPUs the name of each machine must lead the others to it, in DNS or /etc/hosts; on '
+          'GPUs NCCL_SOCKET_IFNAME names the network to use.') from error
 
   def replicate(self, tree: Any) -> Any:
     """A copy of each array on every device; shapes stay as they are."""
     return jax.device_put(tree, self._everywhere)
 
   def abstract(self, tree: Any) -> Any:
-    """Shapes of a pytree as `replicate` would lay it out, for a checkpoint to be restored to."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype,
-                                                       sharding=self._everywhere), tree)
+    """Shapes of a pytree with a copy on every device, for a checkpoint to be restored to."""
+    sharding = jax.sharding.NamedSharding(self._all, jax.sharding.PartitionSpec())
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+  def to_all(self, tree: Any) -> Any:
+    """Replicated arrays as arrays of all processes, of which a checkpoint is made."""
+    if len(self.own) == len(self.devices):
+      return tree
+    return multihost_utils.host_local_array_to_global_array(
+        tree, self._all, jax.sharding.PartitionSpec())
+
+  def to_own(self, tree: Any) -> Any:
+    """Undoes `to_all`."""
+    if len(self.own) == len(self.devices):
+      return tree
+    return multihost_utils.global_array_to_host_local_array(
+        tree, self._all, jax.sharding.PartitionSpec())
+
+  def largest(self, number: int) -> int:
+    """The largest number of all processes, the same in all.
+
+    Several processes get the largest of their last call, so that none waits for the devices.
+    """
+    if len(self.own) == len(self.devices):
+      return number
+    before, self._largest = self._largest, self._maximum(np.full(len(self.own), number))
+    return 0 if before is None else int(before)
+
+  def share(self, tree: Any, axis: int = 0) -> Any:
+    """The part of a batch that the devices of this process get, cut from an axis d * b."""
+    if len(self.own) == len(self.devices):
+      return tree
+    first = self.devices.index(self.own[0])
+
+    def cut(x):
+      b = x.shape[axis] // len(self.devices)
+      return x.take(np.arange(first * b, (first + len(self.own)) * b), axis)
+
+    return jax.tree.map(cut, tree)
+
+  def join(self, rows: np.ndarray) -> np.ndarray:
+    """The whole batch [d * b, ...] of which each process has its `share`."""
+    if len(self.own) == len(self.devices):
+      return rows
+    return np.asarray(self._gather(self.spread(rows)))
+
+  def spread(self, tree: Any) -> Any:
+    """Spreads a `share` over the devices of this process."""
+    parts = jax.tree.map(lambda x: x.reshape(len(self.own), -1, *x.shape[1:]), tree)
+    return jax.device_put(parts, self._spread)
+
+  def spread_steps(self, tree: Any) -> Any:
+    """The same for several steps at once, [steps, d * b, ...] -> [d, steps, b, ...]."""
+    parts = jax.tree.map(lambda x: np.swapaxes(
+        x.reshape(len(x), len(self.own), -1, *x.shape[2:]), 0, 1), tree)
+    return jax.device_put(parts, self._spread)
 
   def shard(self, tree: Any) -> Any:
     """Spreads the leading axis over the devices: [d * b, ...] -> [d, b, ...]."""
-    d = len(self.devices)
-    parts = jax.tree.map(lambda x: x.reshape(d, -1, *x.shape[1:]), tree)
-    return jax.device_put(parts, self._spread)
+    return self.spread(self.share(tree))
 
   def shard_steps(self, tree: Any) -> Any:
     """The same for several steps at once: [steps, d * b, ...] -> [d, steps, b, ...]."""
-    d = len(self.devices)
-    parts = jax.tree.map(
-        lambda x: np.swapaxes(x.reshape(len(x), d, -1, *x.shape[2:]), 0, 1), tree)
-    return jax.device_put(parts, self._spread)
+    return self.spread_steps(self.share(tree, axis=1))
 
   def pmap(self, function: Callable, in_axes, out_axes, donate=()) -> Callable:
     """jax.pmap over these devices; a product that asks for nothing else is float32."""
@@ -129,10 +212,11 @@ class Devices:
     n = len(jax.tree.leaves(rows)[0])
     missing = -n % len(self.devices)
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, missing)] + [(0, 0)] * (x.ndim - 1)), rows)
-    mapped = self._row_maps.setdefault(
-        function, self.pmap(function, (0, *[None] * len(rest)), 0))
-    result = mapped(self.shard(padded), *self.replicate(rest))
-    return self.replicate(result.reshape(n + missing, *result.shape[2:])[:n])
+    if function not in self._row_maps:
+      self._row_maps[function] = self.pmap(
+          lambda *parts: jax.lax.all_gather(function(*parts), AXIS, tiled=True),
+          (0, *[None] * len(rest)), None)
+    return self._row_maps[function](self.shard(padded), *self.replicate(rest))[:n]
 
 
 def make_start(network: nn.Module, tx: optax.GradientTransformation, image_shape,
@@ -176,7 +260,7 @@ def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array,
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
                     precision: precision_lib.Precision = precision_lib.FLOAT32,
-                    as_encoding: bool = False) -> Callable:
+                    average_statistics: bool = False, fixed_statistics: bool = False) -> Callable:
   """Compiles the training step.
 
   Args:
@@ -184,8 +268,10 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     prepare: (images, keys) -> what the network reads, see data/pipeline.py.
     loss: see methods/base.py.
     precision: of backbones; heads and loss are float32.
-    as_encoding: compute outputs as an encoding does: batch normalisation by its running
-      statistics, which stay as they are, and no dropout.
+    average_statistics: whether the running statistics of a network differ from device to device
+      and are to be averaged, since no layer of it synchronises them.
+    fixed_statistics: whether batch normalisation takes the running statistics, as in an encoding,
+      and they stay as they are.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -203,16 +289,16 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     # A place in the whole batch decides how its image is augmented, whatever the number of devices.
     place = jax.lax.axis_index(AXIS) * len(images) + jnp.arange(len(images))
     x = prepare(images, jax.vmap(jax.random.fold_in, (None, 0))(key, place))
-    count = jax.lax.psum(batch.valid.sum(), AXIS)
+    # Every device sees and files every device's outputs, so that the state stays replicated.
+    position, valid = _gather_rows(batch)
+    count = valid.sum()
 
     def mean_loss(params):
       outputs, changed = _apply(
           state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
-          train=not as_encoding, mutable=['batch_stats'],
+          train=not fixed_statistics, mutable=['batch_stats'],
           rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
-      # Every device sees and files every device's outputs, so that the state stays replicated.
-      whole, position, valid = jax.lax.all_gather(
-          (outputs, batch.position, batch.valid), AXIS, tiled=True)
+      whole = _gather_heads(outputs)
       slot = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
       memory = tuple(h.at[slot].set(jax.lax.stop_gradient(u), mode='drop')
                      for h, u in zip(state.memory, whole))
@@ -223,10 +309,40 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
       return mean['loss'], (mean, memory, changed.get('batch_stats', {}))
 
     grads, (metrics, memory, batch_stats) = jax.grad(mean_loss, has_aux=True)(state.params)
-    grads, metrics = jax.lax.psum((grads, metrics), AXIS)
+    if average_statistics:
+      shares = jax.tree.map(lambda x: x / len(devices.devices), batch_stats)
+      grads, metrics, batch_stats = _total((grads, metrics, shares))
+    else:
+      grads, metrics = _total((grads, metrics))
     return state.apply_gradients(grads=grads, batch_stats=batch_stats, memory=memory), metrics
 
   return devices.pmap(steps, (None, None, 0, 0), (None, None), donate=(0,))
+
+
+# Devices, and hosts even more, pay for each exchange: all that goes together is made one array.
+# One device exchanges nothing, and joining arrays would only take time.
+def _total(tree: Any) -> Any:
+  """The sums of arrays over all devices."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.psum(tree, AXIS)
+  flat, unravel = flatten_util.ravel_pytree(tree)
+  return unravel(jax.lax.psum(flat, AXIS))
+
+
+def _gather_rows(batch) -> tuple[jax.Array, jax.Array]:
+  """Positions and `valid` of the whole batch, [B] each."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.all_gather((batch.position, batch.valid), AXIS, tiled=True)
+  both = jax.lax.all_gather(2 * batch.position + (batch.valid > 0), AXIS, tiled=True)
+  return both // 2, (both % 2).astype(batch.valid.dtype)
+
+
+def _gather_heads(outputs: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+  """Outputs ([b, c], ...) of all devices, ([B, c], ...)."""
+  if jax.lax.axis_size(AXIS) == 1:
+    return jax.lax.all_gather(outputs, AXIS, tiled=True)
+  whole = jax.lax.all_gather(jnp.concatenate(outputs, axis=1), AXIS, tiled=True)
+  return tuple(jnp.split(whole, np.cumsum([u.shape[1] for u in outputs])[:-1], axis=1))
 
 
 def make_forward(network: nn.Module, prepare: Callable,
@@ -254,13 +370,16 @@ def make_forward(network: nn.Module, prepare: Callable,
 def make_encode(devices: Devices, forward: Callable) -> Callable:
   """Compiles encode(variables, images [d, b, h, w, ch]) -> what `forward` returns, in NumPy.
 
-  Each output [b, c] becomes [d * b, c].
+  Each output [b, c] becomes [d * b, c], in every process.
   """
-  mapped = devices.pmap(forward, (None, 0), 0)
+
+  def gathered(variables, images):
+    return jax.lax.all_gather(forward(variables, images), AXIS, tiled=True)
+
+  mapped = devices.pmap(gathered, (None, 0), None)
 
   def encode(variables: dict[str, Any], images: jax.Array) -> Any:
-    outputs = mapped(variables, images)
-    return jax.tree.map(lambda u: np.asarray(u).reshape(-1, u.shape[-1]), outputs)
+    return jax.tree.map(np.asarray, mapped(variables, images))
 
   return encode
 
@@ -288,15 +407,15 @@ def make_streaming_feed(devices: Devices, read: Callable[[Iterable], Iterator[np
   """Feeds what read(batches of rows) yields, [B, ...] or [steps, B, ...]; one is sent ahead."""
 
   def feed(batches):
-    waiting, shards = None, collections.deque()  # how batches that are being read will be spread
+    waiting, spreads = None, collections.deque()  # how batches that are being read will be spread
 
     def noted():
       for rows in batches:
-        shards.append(devices.shard if rows.ndim == 1 else devices.shard_steps)
-        yield rows
+        spreads.append(devices.spread if rows.ndim == 1 else devices.spread_steps)
+        yield devices.share(rows, axis=rows.ndim - 1)
 
     for images in read(noted()):
-      sent = shards.popleft()(images)
+      sent = spreads.popleft()(images)
       if waiting is not None:
         yield waiting
       waiting = sent

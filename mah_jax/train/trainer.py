@@ -64,8 +64,10 @@ class Programs:
         adam=config.optimizer == 'adam', turns=method.turns, steps_per_turn=plan.steps_per_epoch)
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
-    self.train_step = step_lib.make_train_step(devices, self.encoder.prepare, method.loss,
-                                               self.encoder.precision, config.fixed_statistics)
+    self.train_step = step_lib.make_train_step(
+        devices, self.encoder.prepare, method.loss, self.encoder.precision,
+        average_statistics=config.batch_norm == 'device',
+        fixed_statistics=config.batch_norm == 'fixed')
 
 
 class Trainer:
@@ -134,10 +136,9 @@ class Trainer:
   def restore(self, checkpoints: checkpoint.Checkpoints, step: int) -> step_lib.TrainState:
     """The state that was saved after so many steps; nothing but its shapes is computed."""
     state = jax.eval_shape(self.programs.start, *self._keys)
-    return checkpoints.restore(step, self.devices.abstract(
-        state.replace(codes=checkpoints.shapes(step, 'codes'))))
+    return checkpoints.restore(step, state.replace(codes=checkpoints.shapes(step, 'codes')))
 
-  def fit(self, state: step_lib.TrainState, on_step: Callable[[], bool],
+  def fit(self, state: step_lib.TrainState, on_step: Callable[[int], bool],
           history: Sequence[dict[str, float]] = ()) -> Iterator[loop.Pause]:
     """Trains from wherever the state is; see `loop.fit`."""
     self.check_memory(state)
@@ -152,7 +153,7 @@ class Trainer:
     Where it is known how much they have, rows of the dataset that have no room beside the step
     stream from then on, whatever --resident_mb says.
     """
-    limit = memory.limit(self.devices.devices)
+    limit = memory.limit(self.devices.own)
     if limit is None or self._room is not None:
       return
     needed = self._step_bytes(state)
@@ -292,7 +293,7 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   """
   config = trainer.config
   defaults = {name: options.fields(config)[name].default for name in (
-      'head_rounds', 'head_learning_rate', 'fixed_statistics', 'augment', 'shift_pixels',
+      'head_rounds', 'head_learning_rate', 'batch_norm', 'augment', 'shift_pixels',
       'lr_drop_rounds', 'warmup', 'mirror')}
   before = begin(dataclasses.replace(
       config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
@@ -301,9 +302,12 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   with console.bar(before.trainer.plan.num_steps, 'training heads') as bar:
     for pause in before.trainer.fit(before.state, bar.update):
       trained = pause.state
-  folded = {name: heads_lib.fold(getattr(trainer.network, name), part, **trained.batch_stats[
-      name.replace('heads', 'backbone')]) for name, part in trained.params.items()}
-  return state.replace(params={**state.params, **folded}, codes=trained.codes)
+  params, scalings = jax.device_get((trained.params, trained.batch_stats))
+  folded = {name: heads_lib.fold(getattr(trainer.network, name), part,
+                                 **scalings[name.replace('heads', 'backbone')])
+            for name, part in params.items()}
+  return state.replace(params={**state.params, **trainer.devices.replicate(folded)},
+                       codes=trained.codes)
 
 
 def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,

@@ -48,5 +48,5 @@ def _moments(x, axis_name):
   axes = tuple(range(x.ndim - 1))
   mean, square = x.mean(axes), (x * x).mean(axes)
   if axis_name is not None:
-    mean, square = jax.lax.pmean((mean, square), axis_name)
+    mean, square = jax.lax.pmean(jnp.stack([mean, square]), axis_name)  # in one exchange
   return mean, jnp.maximum(square - mean * mean, 0)
