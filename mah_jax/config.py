@@ -142,7 +142,8 @@ class Config:
       'sgd', 'How gradients become steps: sgd, or adam (AdamW), whose steps do not depend on the '
       'scale of the loss, so that one --learning_rate serves methods and lengths alike.',
       choices=('sgd', 'adam'), group=TRAINING, networks_only=True)
-  momentum: float = option(0.0, 'Momentum of SGD.', group=TRAINING, networks_only=True)
+  momentum: float = option(0.0, 'Momentum of SGD; of Adam, its beta 1.', group=TRAINING,
+                           networks_only=True)
   weight_decay: float = option(
       5e-4, 'Weight decay, on every parameter.', least=0, group=TRAINING, networks_only=True)
   lr_schedule: str = option(
