@@ -104,9 +104,10 @@ class Config:
       group=NETWORK)
   batch_norm: str = option(
       'global', 'Statistics that batch normalisation takes in training: of the whole batch, which '
-      'costs two exchanges between the devices for each such layer; or of each device\'s part of '
-      'it, which costs none, for parts of 16 images or more.', choices=('global', 'device'),
-      group=NETWORK, networks_only=True)
+      'costs two exchanges between the devices for each such layer; of each device\'s part of it, '
+      'which costs none, for parts of 16 images or more; or fixed, those of the --pretrained '
+      'weights, so that training starts from the very features of these weights.',
+      choices=('global', 'device', 'fixed'), group=NETWORK, networks_only=True)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
@@ -115,6 +116,13 @@ class Config:
       group=TRAINING)
   num_rounds: int = option(41, 'Rounds (K).', least=1, most=10**6, may_change=ALWAYS,
                            group=TRAINING, networks_only=True)
+  head_rounds: int = option(
+      0, 'images: rounds before these in which the heads alone learn, from features of the '
+      '--pretrained backbone, which are extracted once and kept. Rounds with held codes count '
+      'from the first of them.', least=0, most=10**6, group=TRAINING, networks_only=True)
+  head_learning_rate: float = option(
+      0.003, 'Highest learning rate of the --head_rounds, in which it rises and falls evenly.',
+      group=TRAINING, networks_only=True)
   epochs_per_round: int = option(
       3, 'Passes over the sampled rows in a round (T).', least=1, most=10**6, group=TRAINING,
       networks_only=True)
@@ -131,7 +139,12 @@ class Config:
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
       least=0, most=8192, group=TRAINING, networks_only=True)
   learning_rate: float = option(1e-3, 'Learning rate.', group=TRAINING, networks_only=True)
-  momentum: float = option(0.0, 'Momentum of SGD.', group=TRAINING, networks_only=True)
+  optimizer: str = option(
+      'sgd', 'How gradients become steps: sgd, or adam (AdamW), whose steps do not depend on the '
+      'scale of the loss, so that one --learning_rate serves methods and lengths alike.',
+      choices=('sgd', 'adam'), group=TRAINING, networks_only=True)
+  momentum: float = option(0.0, 'Momentum of SGD; of Adam, its beta 1.', group=TRAINING,
+                           networks_only=True)
   weight_decay: float = option(
       5e-4, 'Weight decay, on every parameter.', least=0, group=TRAINING, networks_only=True)
   lr_schedule: str = option(
@@ -277,8 +290,9 @@ class Config:
     if self.image_size and self.augment != 'none' and self.shift_pixels >= self.image_size:
       raise errors.UsageError(f'--shift_pixels={self.shift_pixels} must be below '
                               f'--image_size={self.image_size}, else nothing of an image is left.')
-    if not self.learning_rate > 0:
-      raise errors.UsageError(f'--learning_rate={self.learning_rate} must be above 0.')
+    for name in ('learning_rate', 'head_learning_rate'):
+      if not getattr(self, name) > 0:
+        raise errors.UsageError(f'--{name}={getattr(self, name)} must be above 0.')
 
   def _check_mode(self):
     for name in PATHS:
@@ -338,10 +352,15 @@ class Config:
         'lr_drop_rounds': '' if self.lr_schedule == 'steps' else
                           f'--lr_schedule={self.lr_schedule} has no steps',
         'hidden': '' if self.input == 'features' else f'--input={self.input} has no such layers',
+        'head_rounds': f'--input={self.input} trains nothing but heads' if self.input != 'images'
+                       else '' if self.pretrained else 'there are no --pretrained weights',
+        'head_learning_rate': '' if self.head_rounds else '--head_rounds=0 asks for none of them',
         'augment': '' if self.input == 'images' else f'--input={self.input} trains on features',
         'batch_norm': f'--input={self.input} has no such layers' if self.input != 'images' else
                       f'--backbone={self.backbone} has no such layers' if self.backbone and
-                      not models.BACKBONES[self.backbone].has_batch_norm else '',
+                      not models.BACKBONES[self.backbone].has_batch_norm else
+                      'there are no --pretrained weights' if self.batch_norm == 'fixed' and
+                      not self.pretrained else '',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}

@@ -29,7 +29,6 @@ def main(arguments: Sequence[str]) -> int:
 def _run(arguments: Sequence[str]):
   import jax
 
-  import mah_jax
   from mah_jax import compiling
   from mah_jax import config as config_lib
   from mah_jax import errors

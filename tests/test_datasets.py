@@ -91,7 +91,7 @@ def test_the_protocols_of_every_dataset():
       'digits': ['digits-100-queries', 'digits-500-training'],
       'cifar10': ['cifar10-1000-queries', 'cifar10-5000-training', 'cifar10-validation'],
       'mirflickr': ['mirflickr-1000-queries', 'mirflickr-1700-queries',
-                    'mirflickr-5000-training'],
+                    'mirflickr-5000-training', 'mirflickr-validation'],
       'nuswide': ['nuswide-1000-queries', 'nuswide-2100-queries'],
       'folder': ['folder', 'folder-unlabelled'],
   }
@@ -119,6 +119,18 @@ def test_protocols_of_the_multi_label_datasets(
   assert len(loaded.protocol.database) == 4000 - queries
   assert data.labels[loaded.protocol.queries].any(axis=1).all() == all_labelled
   assert not data.labels[loaded.protocol.database].any(axis=1).all()
+
+
+def test_a_validation_protocol_leaves_the_queries_out(monkeypatch):
+  data = rows_of_all_kinds()
+  monkeypatch.setitem(datasets.SPECS, 'mirflickr',
+                      datasets.SPECS['mirflickr']._replace(load=lambda source: data))
+  base = datasets.load('mirflickr', '', 3).protocol
+  split = datasets.load('mirflickr', '', 3, protocol='mirflickr-validation').protocol
+  assert (split.name, len(split.queries), len(split.database)) == (
+      'mirflickr-validation', 1000, 2000)
+  assert data.labels[split.queries].any(axis=1).all()
+  assert sorted([*split.queries, *split.database]) == sorted(base.database)
 
 
 @pytest.mark.parametrize('seed', [0, 3])

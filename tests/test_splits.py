@@ -332,7 +332,8 @@ def test_chosen_queries_leave_a_database(rows):
 def test_a_split_within_the_database_leaves_the_queries_out():
   labels = np.eye(3, dtype=np.uint8)[np.arange(60) % 3]
   base = splits.balanced(labels, 4, 5, 'base')
-  inner = splits.within_database(base, labels, 2, 'inner')
+  inner = splits.within_database(
+      base, labels, lambda own: splits.balanced(own, 2, 5, 'inner'))
   assert (inner.name, inner.seed) == ('inner', 5)
   assert np.array_equal(labels[inner.queries].sum(axis=0), [2, 2, 2])
   assert sorted([*inner.queries, *inner.database]) == sorted(base.database)

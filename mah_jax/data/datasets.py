@@ -238,9 +238,11 @@ def _random(count: int, *, labelled_only: bool):
       data.labels, count, seed, name, labelled_only=labelled_only)
 
 
-def _validation(draw: Callable[..., splits.Protocol], count: int):
+def _validation(draw: Callable[..., splits.Protocol]):
+  """Draws queries, leaves them out, and draws others from the rest in the same way."""
   return lambda data, share, seed, name: splits.within_database(
-      draw(data, share, seed, name), data.labels, count, name)
+      draw(data, share, seed, name), data.labels,
+      lambda labels: draw(data._replace(labels=labels), share, seed, name))
 
 
 def _training_per_class(draw: Callable[..., splits.Protocol], count: int):
@@ -281,7 +283,7 @@ SPECS = {
         std=(0.24703223, 0.24348513, 0.26158784),
         protocols={'cifar10-1000-queries': _per_class(100),
                    'cifar10-5000-training': _training_per_class(_per_class(100), 500),
-                   'cifar10-validation': _validation(_per_class(100), 100)},
+                   'cifar10-validation': _validation(_per_class(100))},
         protocol_note='the second has the queries of the first, and 500 database rows of each '
                       'class for training; the third leaves these queries out and draws 1,000 '
                       'others, to choose settings by',
@@ -295,9 +297,11 @@ SPECS = {
         protocols={'mirflickr-1000-queries': _random(1_000, labelled_only=True),
                    'mirflickr-1700-queries': _random(1_700, labelled_only=False),
                    'mirflickr-5000-training': _random_training(
-                       _random(2_000, labelled_only=True), 5_000)},
-        protocol_note='the last has 2,000 queries, and 5,000 random database rows with a label '
-                      'for training',
+                       _random(2_000, labelled_only=True), 5_000),
+                   'mirflickr-validation': _validation(_random(1_000, labelled_only=True))},
+        protocol_note='the third has 2,000 queries, and 5,000 random database rows with a label '
+                      'for training; the last leaves the queries of the first out and draws 1,000 '
+                      'others, to choose settings by',
         has_names=True,
     ),
     'nuswide': DatasetSpec(

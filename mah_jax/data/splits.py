@@ -80,16 +80,16 @@ def balanced(labels: np.ndarray, per_class: int, seed: int, name: str) -> Protoc
   return _protocol(is_query, rng, seed, name)
 
 
-def within_database(base: Protocol, labels: np.ndarray, per_class: int, name: str) -> Protocol:
+def within_database(base: Protocol, labels: np.ndarray,
+                    draw: Callable[[np.ndarray], Protocol]) -> Protocol:
   """A split of another protocol's database, so that settings are chosen without its queries.
 
   Args:
     base: the other protocol, whose queries are left out.
     labels: one-hot or multi-hot, of all rows, [rows, L].
-    per_class: query rows drawn for each class.
-    name: name of the protocol.
+    draw: labels of the database [n, L] -> a split of its rows.
   """
-  inner = balanced(labels[base.database], per_class, base.seed, name)
+  inner = draw(labels[base.database])
   return inner._replace(queries=base.database[inner.queries],
                         database=base.database[inner.database])
 

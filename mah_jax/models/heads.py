@@ -1,7 +1,10 @@
 """Heads, which map features to the outputs of a method, and the networks that they complete.
 
-Equations are those of the MAH paper, section 3.2.
+Equations are those of the MAH paper, section 3.2. `readers` of heads are the names of their layers
+that read the features; other layers read those.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +19,11 @@ class FlatHeads(nn.Module):
   """
 
   code_lengths: tuple[int, ...]
+
+  @property
+  def readers(self) -> tuple[str, ...]:
+    """All layers."""
+    return tuple(f'bits{c}' for c in self.code_lengths)
 
   @nn.compact
   def __call__(self, features: jax.Array) -> tuple[jax.Array, ...]:
@@ -35,6 +43,11 @@ class CascadedHeads(nn.Module):
 
   code_lengths: tuple[int, ...]
 
+  @property
+  def readers(self) -> tuple[str, ...]:
+    """The longest head."""
+    return (f'bits{self.code_lengths[-1]}',)
+
   @nn.compact
   def __call__(self, features: jax.Array) -> tuple[jax.Array, ...]:
     """[b, D] -> tanh embeddings ([b, c], ...) in the order of `code_lengths`."""
@@ -53,6 +66,7 @@ class LinearHead(nn.Module):
   """
 
   size: int
+  readers = ('linear',)
 
   @nn.compact
   def __call__(self, features: jax.Array) -> tuple[jax.Array]:
@@ -68,6 +82,7 @@ class WeightedBits(nn.Module):
   """
 
   bits: int
+  readers = ('bits',)
 
   @nn.compact
   def __call__(self, features: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,6 +90,25 @@ class WeightedBits(nn.Module):
     x = nn.Dense(self.bits, name='bits')(features)
     weights = self.param('weights', nn.initializers.ones, (self.bits,))
     return x, jnp.broadcast_to(weights, x.shape)
+
+
+def fold(heads: nn.Module, params: dict[str, Any], mean: jax.Array,
+         deviation: jax.Array) -> dict[str, Any]:
+  """Moves the scaling of features into the heads that read them.
+
+  Args:
+    heads: the module.
+    params: its parameters, for features that are scaled.
+    mean, deviation: a feature x is scaled to (x - mean) / deviation, [D].
+
+  Returns:
+    Parameters with which the heads make the same of x as they made of the scaled feature.
+  """
+  folded = dict(params)
+  for name in heads.readers:
+    kernel = params[name]['kernel'] / deviation[:, None]  # [D, w]
+    folded[name] = {'kernel': kernel, 'bias': params[name]['bias'] - mean @ kernel}
+  return folded
 
 
 class HashNetwork(nn.Module):

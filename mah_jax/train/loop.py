@@ -28,7 +28,10 @@ CALL_ROWS = 8192  # features that steps of one call read, so that Python does no
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How long to train: K, T, M and m of the paper, see Config; num_rows is n in training."""
+  """How long to train: K, T, M and m of the paper, see Config; num_rows is n in training.
+
+  rounds_before: rounds that another network has trained the codes in already.
+  """
   num_rows: int
   num_rounds: int
   epochs_per_round: int
@@ -36,6 +39,7 @@ class Plan:
   num_sampled: int
   shuffle: bool
   steps_per_call: int = 1
+  rounds_before: int = 0
 
   @property
   def steps_per_epoch(self) -> int:
@@ -69,7 +73,8 @@ def make_plan(config: config_lib.Config, num_rows: int) -> Plan:
   return Plan(num_rows=num_rows, num_rounds=config.num_rounds,
               epochs_per_round=config.epochs_per_round, batch_size=config.batch_size,
               num_sampled=config.sample_size(num_rows), shuffle=config.shuffle,
-              steps_per_call=several if config.input == 'features' else 1)
+              steps_per_call=several if config.input == 'features' else 1,
+              rounds_before=config.head_rounds)
 
 
 class Pause(NamedTuple):
@@ -114,15 +119,17 @@ def triangle_schedule(learning_rate: float, num_steps: int, warmup: float) -> op
 
 
 def make_optimizer(schedule: optax.Schedule, *, momentum: float, weight_decay: float,
-                   turns: tuple[tuple[str, ...], ...] = (),
+                   adam: bool = False, turns: tuple[tuple[str, ...], ...] = (),
                    steps_per_turn: int = 1) -> optax.GradientTransformation:
-  """SGD with weight decay on everything.
+  """SGD or AdamW, with weight decay on everything.
 
-  Where parameters take turns, each of `turns` names those that move, while all others stay as
-  they are, for `steps_per_turn` steps.
+  AdamW decays weights beside the gradient, so that the rate alone scales the decay. Where
+  parameters take turns, each of `turns` names those that move, while all others stay as they
+  are, for `steps_per_turn` steps.
   """
-  direction = optax.chain(optax.add_decayed_weights(weight_decay),
-                          optax.trace(momentum) if momentum else optax.identity())
+  decay = optax.add_decayed_weights(weight_decay)
+  direction = optax.chain(optax.scale_by_adam(b1=momentum), decay) if adam else optax.chain(
+      decay, optax.trace(momentum) if momentum else optax.identity())
   if turns:
     turn_of = {name: turn for turn, names in enumerate(turns) for name in names}
     direction = optax.partition(
@@ -190,7 +197,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     epoch_finished = step == (epoch + 1) * plan.steps_per_epoch
     is_last_epoch = t == plan.epochs_per_round - 1
     update = method.update
-    if epoch_finished and update and update.due(r, is_last_epoch):
+    if epoch_finished and update and update.due(plan.rounds_before + r, is_last_epoch):
       outputs = encode(state, sampled) if update.embeddings == 'fresh' else state.memory
       state = state.replace(codes=update.solve(state.codes, outputs, sampled, devices.over_rows))
     round_finished = epoch_finished and is_last_epoch

@@ -265,7 +265,7 @@ def _apply(apply: Callable, variables: dict[str, Any], x: jax.Array,
 
 def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
                     precision: precision_lib.Precision = precision_lib.FLOAT32,
-                    average_statistics: bool = False) -> Callable:
+                    average_statistics: bool = False, fixed_statistics: bool = False) -> Callable:
   """Compiles the training step.
 
   Args:
@@ -275,6 +275,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     precision: of backbones; heads and loss are float32.
     average_statistics: whether the running statistics of a network differ from device to device
       and are to be averaged, since no layer of it synchronises them.
+    fixed_statistics: whether batch normalisation takes the running statistics, as in an encoding,
+      and they stay as they are.
 
   Returns:
     step(state, targets, images [d, b, h, w, ch], batch with leaves [d, b]) -> (state, metrics),
@@ -299,7 +301,8 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
     def mean_loss(params):
       outputs, changed = _apply(
           state.apply_fn, {'params': params, 'batch_stats': state.batch_stats}, x, precision,
-          train=True, mutable=['batch_stats'], rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
+          train=not fixed_statistics, mutable=['batch_stats'],
+          rngs={'dropout': jax.random.fold_in(key, DROPOUT)})
       whole = _gather_heads(outputs)
       slot = jnp.where(valid > 0, position, len(state.memory[0]))  # out of range: dropped
       memory = tuple(h.at[slot].set(jax.lax.stop_gradient(u), mode='drop')

@@ -22,10 +22,12 @@ from mah_jax import config as config_lib
 from mah_jax import console
 from mah_jax import discrete
 from mah_jax import errors
+from mah_jax import options
 from mah_jax.data import datasets
 from mah_jax.data import pipeline
 from mah_jax.evaluation import scores
 from mah_jax.methods import base
+from mah_jax.models import heads as heads_lib
 from mah_jax.models import imagenet
 from mah_jax.models import perceptron
 from mah_jax.train import backbone as backbone_lib
@@ -59,12 +61,13 @@ class Programs:
         dataclasses.replace(config, mirror=False), self.network, reads, devices)
     self.optimizer = loop.make_optimizer(
         _schedule(config, plan), momentum=config.momentum, weight_decay=config.weight_decay,
-        turns=method.turns, steps_per_turn=plan.steps_per_epoch)
+        adam=config.optimizer == 'adam', turns=method.turns, steps_per_turn=plan.steps_per_epoch)
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
     self.train_step = step_lib.make_train_step(
         devices, self.encoder.prepare, method.loss, self.encoder.precision,
-        average_statistics=config.batch_norm == 'device')
+        average_statistics=config.batch_norm == 'device',
+        fixed_statistics=config.batch_norm == 'fixed')
 
 
 class Trainer:
@@ -207,8 +210,10 @@ class Trainer:
     """How often the codes of a state have been solved for."""
     if self.method.update is None:
       return 0
-    return self.method.update.count(int(state.step) // self.plan.steps_per_epoch,
-                                    self.plan.epochs_per_round)
+    plan = self.plan
+    return self.method.update.count(
+        plan.rounds_before * plan.epochs_per_round + int(state.step) // plan.steps_per_epoch,
+        plan.epochs_per_round)
 
   def learning_rate(self, step: int) -> float:
     """The learning rate of a step, counted from 0."""
@@ -281,7 +286,33 @@ def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.D
   trainer = Trainer(config, data, pipeline.Pixels(size, channels, mean, std), devices)
   state = trainer.new_state(variables)
   trainer.check_memory(state)
+  if config.head_rounds:
+    state = _with_trained_heads(trainer, state)
   return Progress(trainer, state)
+
+
+def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_lib.TrainState:
+  """The state with heads and codes that were trained on features of its backbone.
+
+  It depends on the settings and the data alone: a run that is stopped here begins anew.
+  """
+  config = trainer.config
+  defaults = {name: options.fields(config)[name].default for name in (
+      'head_rounds', 'head_learning_rate', 'batch_norm', 'augment', 'shift_pixels',
+      'lr_drop_rounds', 'warmup', 'mirror')}
+  before = begin(dataclasses.replace(
+      config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
+      learning_rate=config.head_learning_rate, lr_schedule='triangle'),
+      trainer.data, trainer.devices)
+  with console.bar(before.trainer.plan.num_steps, 'training heads') as bar:
+    for pause in before.trainer.fit(before.state, bar.update):
+      trained = pause.state
+  params, scalings = jax.device_get((trained.params, trained.batch_stats))
+  folded = {name: heads_lib.fold(getattr(trainer.network, name), part,
+                                 **scalings[name.replace('heads', 'backbone')])
+            for name, part in params.items()}
+  return state.replace(params={**state.params, **trainer.devices.replicate(folded)},
+                       codes=trained.codes)
 
 
 def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
