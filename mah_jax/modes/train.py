@@ -121,10 +121,11 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     def seconds():
       return before + time.monotonic() - began
 
-    resumed, step = time.monotonic(), int(state.step)  # of training after the last pause
+    resumed, trained = time.monotonic(), step  # when and where the last pause ended
     for pause in trainer.fit(state, on_step, history):
       state, done = pause.state, pause.round + 1
-      images = (int(state.step) - step) * plan.batch_size / (time.monotonic() - resumed)
+      images = (plan.images_after(step) - plan.images_after(trained)) / (
+          time.monotonic() - resumed)
       last = done == plan.num_rounds
       if pause.finished:
         line = f'round {done}/{plan.num_rounds}  loss {pause.metrics["loss"]:.4f}'
@@ -140,7 +141,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
         say(f'{line}  {console.clock(left)} left')
       if stopping or saves and (last or done % saves == 0):
         trainer_lib.save(checkpoints, trainer, pause, seconds())
-      resumed, step = time.monotonic(), int(state.step)
+      resumed, trained = time.monotonic(), step
     checkpoints.wait()
     if stopping:
       stop.ask(stopping)
