@@ -437,6 +437,9 @@ def test_the_quickstart_reaches_its_scores(tmp_path):
   assert scores['8']['learned']['map'] >= 0.95
   assert scores['4']['learned']['map'] >= 0.90
   assert [s['codebook']['distinct'] for s in scores.values()] == [10, 10, 10]
+  rounds = [json.loads(line) for line in (tmp_path / 'run/metrics.jsonl').read_text().splitlines()]
+  spent = sum(2 * 1697 / line['images_per_second'] for line in rounds)  # two passes a round
+  assert len(rounds) == 10 and 0 < spent < rounds[-1]['seconds'] < 3 * spent
 
 
 def _write_weights(path):
