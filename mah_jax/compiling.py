@@ -21,9 +21,12 @@ READ_FLAGS = 'import jaxlib._jax; jaxlib._jax.CompileOptions()'  # a program tha
 CACHE = 'JAX_COMPILATION_CACHE_DIR'
 
 
-def prepare():
-  """Sets both up, unless the environment says otherwise; JAX must not have computed anything."""
-  _keep_programs()
+def prepare(make_folder: bool = True):
+  """Sets both up, unless the environment says otherwise; JAX must not have computed anything.
+
+  Without `make_folder` no folder is made for the programs.
+  """
+  _keep_programs(make_folder)
   flags = os.environ.get('XLA_FLAGS', '')
   if flags:
     _check_flags(flags)
@@ -31,7 +34,7 @@ def prepare():
     os.environ['XLA_FLAGS'] = f'{flags} {OWN_CONVOLUTION}'.strip()
 
 
-def _keep_programs():
+def _keep_programs(make_folder: bool):
   """Lets JAX keep compiled programs, where there is a folder for them."""
   folder = os.environ.get(CACHE) or str(storage.cache_folder('compiled'))
   if not os.environ.get(CACHE):
@@ -39,7 +42,7 @@ def _keep_programs():
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)  # many are short
   # A cache that cannot be read or written later on, such as on a full disk, only costs time.
   warnings.filterwarnings('ignore', 'Error (reading|writing) persistent compilation cache')
-  if '://' in folder:  # it is not on this machine
+  if not make_folder or '://' in folder:  # which is not on this machine
     return
   try:
     os.makedirs(folder, exist_ok=True)

@@ -45,7 +45,7 @@ def _run(arguments: Sequence[str]):
     return
   config = flags.from_arguments(arguments)
   processes.check_same(config_lib.to_json(config))
-  compiling.prepare()
+  compiling.prepare(make_folder=config.mode != 'check')  # which changes nothing
   # Orbax warns about harmless things, and shows tracebacks of errors that it raises as well.
   for name in ('absl', 'asyncio'):
     logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -115,9 +115,11 @@ def _weights(config: config_lib.Config) -> str:
 
 def _run_folder(config: config_lib.Config) -> str:
   folder = folder_lib.RunFolder(config.workdir)
+  dataset.check_apart(config, 'workdir', folder.path)
   folder.check_own()
   saved = folder.flags()
   folder.check(backbone.resolve(config, saved))
+  folder.check_codes()
   if not storage.is_writable(folder.checkpoints):
     raise errors.InputError(f'--workdir={folder.path} cannot be written to: choose another.')
   left = f'{_size(storage.free(folder.path))} are free there.'
@@ -125,10 +127,8 @@ def _run_folder(config: config_lib.Config) -> str:
     return f'{folder.path} would be made; {left}' if not folder.path.exists() else (
         f'{folder.path} is empty; {left}')
   with folder.opened(shared=True):  # which refuses it while another run is at work
-    rounds = folder.rounds()
-  done = f'{rounds[-1]["round"]} rounds' if rounds else 'a run'
-  end = 'finished' if folder.results.exists() else 'begun'
-  return f'{folder.path} holds {done}, {end}, as the flags say; {left}'
+    state = 'finished' if folder.results.exists() else 'begun'
+  return f'{folder.path} holds a run that is {state}, which would go on; {left}'
 
 
 def _caches(config: config_lib.Config) -> str:
