@@ -3,6 +3,7 @@
 import importlib.util
 
 import image_files
+import jax
 import pytest
 import random_weights
 from flax import traverse_util
@@ -125,6 +126,27 @@ def test_a_run_folder_brings_its_flags_and_refuses_others(tmp_path, capsys, fini
   assert code == 1 and parts['run folder'][0] == 'no'
   assert '--method=mah (was itq)' in parts['run folder'][1]
   assert _state(tmp_path) == before
+
+
+def test_a_line_of_a_round_that_a_kill_cut_off_keeps_no_run_from_going_on(capsys, finished):
+  (finished / 'metrics.jsonl').write_text('{"rou')
+  assert _check(capsys, f'--workdir={finished}')[0] == 0
+
+
+def test_no_folder_is_made_for_programs(tmp_path, capsys, monkeypatch):
+  monkeypatch.delenv('JAX_COMPILATION_CACHE_DIR')
+  before = jax.config.jax_compilation_cache_dir
+  try:
+    assert _check(capsys)[0] == 0
+  finally:
+    jax.config.update('jax_compilation_cache_dir', before)
+  assert not (tmp_path / 'cache').exists()
+
+
+def test_a_run_folder_inside_the_data_is_refused(capsys, photographs):
+  code, _, parts = _check(capsys, '--flagfile=launch/folder_unlabelled.cfg',
+                          f'--data_dir={photographs}', f'--workdir={photographs}/run')
+  assert code == 1 and 'would become part of the dataset' in parts['run folder'][1]
 
 
 def test_a_folder_at_which_a_run_is_at_work_is_refused(capsys, finished):

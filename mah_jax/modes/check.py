@@ -119,6 +119,7 @@ def _run_folder(config: config_lib.Config) -> str:
   folder.check_own()
   saved = folder.flags()
   folder.check(backbone.resolve(config, saved))
+  folder.check_codes()
   if not storage.is_writable(folder.checkpoints):
     raise errors.InputError(f'--workdir={folder.path} cannot be written to: choose another.')
   left = f'{_size(storage.free(folder.path))} are free there.'
