@@ -79,17 +79,19 @@ def content(folder: pathlib.Path) -> dict[str, object]:
   """What a folder holds, by name, without times, and without the checkpoints of a run.
 
   The hidden names that files have while they are written are left out: no reader looks at them.
+  So are the page and the events of a run, which are made of the rest and have times.
   """
   found = {}
   for path in sorted(folder.rglob('*')):
     name = path.relative_to(folder).as_posix()
     if path.is_file() and '/.' not in f'/{name}' and not name.startswith(
-        ('checkpoints/', 'config.json')):
+        ('checkpoints/', 'config.json', 'report.html', 'events.')):
       found[name] = path.read_bytes()
-  for name, times in (('results.json', 'timing'), ('metrics.jsonl', 'seconds')):
+  times = ('timing', 'seconds', 'images_per_second')
+  for name in ('results.json', 'metrics.jsonl'):
     if name in found:
       lines = [found[name]] if name == 'results.json' else found[name].splitlines()
-      found[name] = [{key: value for key, value in json.loads(line).items() if key != times}
+      found[name] = [{key: value for key, value in json.loads(line).items() if key not in times}
                      for line in lines]
   return found
 

@@ -177,7 +177,7 @@ def test_a_kill_before_any_change_leaves_the_old_or_the_new(name, world, tmp_pat
     refused = 'without checkpoints' in name and changes.content(folder) == after
     assert main.main(arguments) == refused, (change, capsys.readouterr().err)
     assert changes.content(folder) == after, change
-    assert not changes.left_over(base), change
+    assert refused or not changes.left_over(base), change
 
 
 def test_a_round_that_was_cut_off_in_its_line_comes_again(world, tmp_path):

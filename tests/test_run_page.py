@@ -1,7 +1,9 @@
 """The page of a run, of made-up results: whole, half-way, without labels, with many classes."""
 
+import errno
 import html.parser
 import json
+import os
 import pathlib
 import shutil
 
@@ -265,3 +267,25 @@ def test_the_command_writes_the_page_of_one_run(tmp_path, data, capsys):
   assert 'earlier version' in capsys.readouterr().err
   assert report.main([str(pathlib.Path(tmp_path)), f'--html={target}']) == 1
   assert 'no config.json' in capsys.readouterr().err
+
+
+def test_a_page_replaces_an_earlier_one_and_nothing_else(tmp_path, data, capsys):
+  folder = _write(tmp_path / 'run', data, rounds=1)
+  for _ in range(2):
+    run_page.write(folder, data)
+    assert 'shows the run as a page' in capsys.readouterr().out
+  folder.report.write_text('my own notes')
+  run_page.write(folder, data)
+  assert 'is not written' in capsys.readouterr().out
+  assert folder.report.read_text() == 'my own notes'
+
+
+def test_results_stand_where_the_disk_has_no_room_for_the_page(tmp_path, data, capsys, monkeypatch):
+  folder = _write(tmp_path / 'run', data, rounds=1)
+
+  def full(target, text):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+  monkeypatch.setattr(storage, 'write_text', full)
+  run_page.write(folder, data)
+  assert 'No space left on device' in capsys.readouterr().out

@@ -113,9 +113,17 @@ class Run(NamedTuple):
 
 
 def write(folder: folder_lib.RunFolder, data: datasets.Dataset):
-  """Writes report.html of a run that has ended, and says so."""
-  storage.write_text(folder.report, to_html(read(folder, data)))
-  console.say(f'{folder.report} shows the run as a page.')
+  """Writes report.html of a run that has ended, and says so; results stand without it too."""
+  try:
+    storage.check_file(folder.report, page_lib.MARK)
+    storage.write_text(folder.report, to_html(read(folder, data)))
+  except OSError as error:
+    console.say(f'{folder.report} cannot be written ({error.strerror}); python -m mah_jax.report '
+                f'{folder.path} --html makes the page where there is room.')
+  except errors.InputError as error:  # somebody's own file has the name
+    console.say(f'The page of the run is not written: {error}')
+  else:
+    console.say(f'{folder.report} shows the run as a page.')
 
 
 def read(folder: folder_lib.RunFolder, data: datasets.Dataset | None) -> Run:
