@@ -37,11 +37,13 @@ def test_tensorboard_reads_a_run_that_was_resumed(tmp_path):
   pytest.importorskip('tensorboard', reason='TensorBoard, a test extra, is not installed')
   folder = folder_lib.RunFolder(str(tmp_path))
   folder.keep_rounds(0)
+  folder.write_events()
   for number in (1, 2, 3):
     folder.add_round(_line(number))
   events, = tmp_path.glob('*tfevents*')
   storage.append_bytes(events, b'cut off by a kill')
   folder.keep_rounds(2)  # the third comes again
+  folder.write_events()
   for number in (3, 4):
     folder.add_round(_line(number) | {'learning_rate': 0.001})
   read = _scalars(tmp_path)
@@ -56,6 +58,7 @@ def test_without_tensorboardx_nothing_is_written_or_said(tmp_path, monkeypatch, 
   monkeypatch.setitem(sys.modules, 'tensorboardX', None)
   folder = folder_lib.RunFolder(str(tmp_path))
   folder.keep_rounds(0)
+  folder.write_events()
   folder.add_round(_line(1))
   assert [path.name for path in tmp_path.iterdir()] == ['metrics.jsonl']
   assert capfd.readouterr() == ('', '')

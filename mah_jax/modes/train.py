@@ -98,7 +98,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     raise errors.UsageError(f'--num_rounds={plan.num_rounds}, but the run in {folder.path} is '
                             f'past {first} rounds already.')
   folder.keep_rounds(first)  # which may refuse what is there
-  folder.write_config(config, trainer.devices)
+  folder.write_config(config, trainer.devices)  # from now on it is the folder of a run
+  folder.write_events()
   if int(state.step) < plan.num_steps:
     trainer.check_memory(state)
     say(outlook.of_network(trainer, state, folder.path))

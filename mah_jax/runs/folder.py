@@ -154,6 +154,9 @@ class RunFolder:
         raise errors.InputError(f'{self._metrics} is damaged: remove it to go on with the '
                                 'run.') from None
       storage.write(self._metrics, b''.join(kept))
+
+  def write_events(self):
+    """Writes the rounds that there are for TensorBoard."""
     tensorboard.write(self._events, self.rounds())
 
   def rounds(self) -> list[dict[str, Any]]:
