@@ -166,7 +166,8 @@ def bar(total: int, name: str, done: int = 0, unit: str = 'images') -> tqdm.tqdm
     kind, pace = auto.tqdm, MOVING
   else:
     kind, pace = (tqdm.tqdm, MOVING) if sys.stderr.isatty() else (Lines, FIRST_LINE)
-  return type('Bar', (_Stopping, kind), {})(
+  # tqdm would start a thread for each such class, which never ends.
+  return type('Bar', (_Stopping, kind), {'monitor_interval': 0})(
       total=total or None, initial=done, desc=name, leave=False, mininterval=pace, delay=pace,
       miniters=1, dynamic_ncols=True, disable=_follows, unit=f' {unit}', bar_format=FORMAT)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import termios
+import threading
 import time
 
 import pytest
@@ -187,3 +188,11 @@ def test_handlers_are_put_back():
   with console.StopRequest('Come again.'):
     assert signal.getsignal(signal.SIGTERM) != before
   assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_bars_leave_no_threads_behind():
+  before = threading.active_count()
+  for _ in range(5):
+    with console.bar(3, 'work') as bar:
+      bar.update()
+  assert threading.active_count() == before
