@@ -1,6 +1,8 @@
 """Eight virtual CPU devices for every test, and a compilation cache that all workers share."""
 
+import gc
 import os
+import pathlib
 
 import jax
 import pytest
@@ -21,6 +23,18 @@ def compilation_cache(tmp_path_factory):
   folder = str((base.parent if 'PYTEST_XDIST_WORKER' in os.environ else base) / 'compiled')
   os.environ['JAX_COMPILATION_CACHE_DIR'] = folder
   jax.config.update('jax_compilation_cache_dir', folder)
+
+
+MAPS = pathlib.Path('/proc/self/maps')
+
+
+@pytest.fixture(scope='module', autouse=True)
+def programs_are_let_go():
+  """Each compiled program takes some 350 memory maps; Linux gives a process 65,530, then aborts."""
+  yield
+  if MAPS.exists() and MAPS.read_bytes().count(b'\n') > 20_000:
+    jax.clear_caches()
+    gc.collect()
 
 
 # Files that take longest come first, so that no worker ends long after the other.
