@@ -4,7 +4,7 @@ PYTHONPATH=. python benchmarks/hard_cases.py [--data_dir=data] [--seeds=5]
 
 Networks and shallow methods on fixed ResNet-50 features, as `make paper` trains them; no setting
 was changed for a case. Each line of scores.jsonl is one run; runs that are there are not made
-again. README.md beside it is the table. It takes about half an hour on two cores.
+again. tables.md beside it has the tables. Nobody has run it yet.
 """
 
 import argparse
@@ -219,8 +219,8 @@ def main():
         found = {}
         for config in configs(method, case, seed, arguments.data_dir):
           found |= run(config, data, truth, devices)
-        storage.append(file, json.dumps(
-            {'case': name, 'method': method, 'seed': seed, 'map': found}))
+        storage.append(file, storage.json_lines(
+            [{'case': name, 'method': method, 'seed': seed, 'map': found}]))
         console.say(f'{name} {method} {seed} {found}')
   made = read(file)
   lines = [line for bits in LENGTHS for kind in ('encoded', 'own') for line in table(

@@ -271,22 +271,14 @@ def _aside(target: pathlib.Path) -> pathlib.Path:
   return target.with_name(f'.{target.name}.old')
 
 
-def append(target: pathlib.Path, line: str):
-  """Adds a line to a text file; it is on the disk when this returns."""
-  if _follows:
-    return
-  with open(target, 'a') as file:
-    file.write(f'{line}\n')
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def append_bytes(target: pathlib.Path, content: bytes):
-  """Adds bytes to a file."""
+def append(target: pathlib.Path, content: bytes):
+  """Adds bytes to a file; they are on the disk when this returns."""
   if _follows:
     return
   with open(target, 'ab') as file:
     file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def write_text(target: pathlib.Path, text: str):

@@ -86,7 +86,7 @@ def test_dcc_is_identical_on_any_number_of_devices(num_devices, n):
 
 @pytest.mark.parametrize('num_devices', [1, 2, 4])
 def test_rows_that_stream_are_those_that_are_on_the_devices(num_devices):
-  """Of one step and of several; a device has the same rows either way."""
+  """A device gets the same rows of one step and of several, by either feed."""
   images = np.arange(300, dtype=np.float32).reshape(100, 3)
   devices = step.Devices(step.pick_devices(num_devices), 8)
   rng = np.random.default_rng(0)

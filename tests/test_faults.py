@@ -322,7 +322,7 @@ def _nothing(box):
   pass
 
 
-# What is damaged, the command, the exit code, a piece of the sentence.
+# Each row names the damage, the command, the exit code and a piece of the sentence.
 DAMAGED_RUNS = [
     *[(_write('run/config.json', content), command, 1, 'config.json is damaged')
       for content in (BRACKETS, 'null', '{"flags": 3}') for command in (EVALUATE, SEARCH)],

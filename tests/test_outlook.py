@@ -1,4 +1,4 @@
-"""What is said at the start of a run, and the time that its first steps promise."""
+"""A run says at its start what it will do, and soon how long that will take."""
 
 import re
 
@@ -23,7 +23,7 @@ def clock_fixture(monkeypatch):
 
 
 def _said(clock, times, platform='cpu', **changes):
-  """What is said after which step, when steps are noted at these times."""
+  """The sentences that a pace says, by the step after which it says them."""
   said = {}
   pace = outlook.Pace(config.make(pretrained='weights', **changes), PLAN, 2000, platform,
                       lambda text: said.update({step: text}))

@@ -16,7 +16,7 @@ def random_case(seed, q, n, c, labels=3):
 
 
 def inner_products(outputs, codes):
-  """Of outputs rounded to 2^-20 of the largest of a query, with codes, [q, n]; they are exact."""
+  """Products of outputs, rounded to 2^-20 of a query's largest, with codes, [q, n]; exact sums."""
   largest = np.abs(outputs).max(axis=1, keepdims=True)
   return np.rint(outputs / np.where(largest > 0, largest, 1) * 2**20) @ codes.T.astype(np.float64)
 

@@ -41,7 +41,7 @@ def test_tensorboard_reads_a_run_that_was_resumed(tmp_path):
   for number in (1, 2, 3):
     folder.add_round(_line(number))
   events, = tmp_path.glob('*tfevents*')
-  storage.append_bytes(events, b'cut off by a kill')
+  storage.append(events, b'cut off by a kill')
   folder.keep_rounds(2)  # the third comes again
   folder.write_events()
   for number in (3, 4):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
 import os
 import pathlib
 from collections.abc import Iterator
@@ -174,5 +173,5 @@ class RunFolder:
 
   def add_round(self, metrics: dict[str, Any]):
     """Adds a line to metrics.jsonl."""
-    storage.append(self._metrics, json.dumps(metrics))
+    storage.append(self._metrics, storage.json_lines([metrics]))
     tensorboard.append(self._events, metrics)

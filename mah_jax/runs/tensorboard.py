@@ -32,7 +32,7 @@ def append(target: pathlib.Path, line: dict[str, Any]):
   """Adds a round that has just ended."""
   library = _library()
   if library is not None:
-    storage.append_bytes(target, _round(library, line, time.time()))
+    storage.append(target, _round(library, line, time.time()))
 
 
 def numbers(line: dict[str, Any]) -> dict[str, float]:

@@ -42,7 +42,7 @@ class Run:
 
   @functools.cached_property
   def rows(self) -> list[dict]:
-    """What is known of each row: its number, name, labels, and the folder it was added from."""
+    """The number, name and labels of each row, and the folder that it was added from."""
     with open(self.folder / 'rows.jsonl', encoding='utf-8') as file:
       return [json.loads(line) for line in file]
 
