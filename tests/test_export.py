@@ -278,6 +278,7 @@ def _require_flatbuffers():
 @pytest.fixture(scope='module')
 def libraries(tmp_path_factory):
   """A folder from which JAX, NumPy and what they need can be imported, and nothing else."""
+  _require_flatbuffers()
   folder = tmp_path_factory.mktemp('libraries')
   for name in LIBRARIES:
     package = pathlib.Path(importlib.util.find_spec(name).origin).parent
