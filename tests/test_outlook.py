@@ -62,6 +62,11 @@ def test_without_weights_the_way_to_get_some_is_named(clock):
   assert '--pretrained weights (python -m mah_jax.data.fetch resnet50' in said[0]
 
 
+def test_the_time_left_counts_the_steps_that_were_timed():
+  # Resumed at step 774 of 3,688, a round of 922 steps ends after 148 steps and 74 s.
+  assert outlook.seconds_left(74.0, 774, 922, 3688) == 0.5 * 2766
+
+
 def test_images_are_counted_without_those_that_fill_up_a_batch():
   assert [PLAN.images_after(step) for step in (0, 1, 15, 16, 17, 32)] == [
       0, 64, 960, 1000, 1064, 2000]

@@ -109,7 +109,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
         stop.deferred()):
 
     stopping = 0  # the signal that all processes stop for
-    step = int(state.step)
+    step = start = int(state.step)
 
     def on_step(steps):
       nonlocal stopping, step
@@ -138,7 +138,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
                             'seconds': round(seconds(), 3), 'images_per_second': round(images, 1),
                             'learning_rate': trainer.learning_rate(int(state.step) - 1)})
           line += table.line(scores)
-        left = (seconds() - before) / (done - first) * (plan.num_rounds - done)
+        left = outlook.seconds_left(seconds() - before, start, step, plan.num_steps)
         say(f'{line}  {console.clock(left)} left')
       if stopping or saves and (last or done % saves == 0):
         trainer_lib.save(checkpoints, trainer, pause, seconds())

@@ -69,6 +69,11 @@ def _counted(count: int, word: str) -> str:
   return f'{count} {word}' if count == 1 else f'{count} {word}s'
 
 
+def seconds_left(seconds: float, first: int, step: int, num_steps: int) -> float:
+  """How long the steps after `step` take, if those after `first` have taken so many seconds."""
+  return seconds / max(step - first, 1) * (num_steps - step)
+
+
 class Pace:
   """Measures the first steps of a run; if it will be long on a CPU, says so once, and a remedy."""
 
@@ -97,7 +102,7 @@ class Pace:
 
   def _warn(self, step: int, now: float):
     first, began = self._began
-    left = (now - began) / (step - first) * (self._plan.num_steps - step)
+    left = seconds_left(now - began, first, step, self._plan.num_steps)
     if left >= LONG:
       self._say(self._sentence(left, (step - first) * self._plan.batch_size / (now - began)))
 
