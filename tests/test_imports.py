@@ -34,7 +34,7 @@ HEIGHT = {part: height for height, parts in enumerate(LAYERS) for part in parts}
 KEPT = {'orbax': {'train/checkpoint.py'}, 'absl': {'flags.py'}, 'tqdm': {'console.py'},
         'tensorflow_datasets': {'data/builders.py'}, 'sklearn': set(),
         'PIL': {'data/images.py', 'data/pictures.py'}, 'safetensors': {'weights/files.py'},
-        'fcntl': {'storage.py'}, 'matplotlib': {'runs/figures.py'},
+        'fcntl': {'storage.py'}, 'matplotlib': {'paper/figures.py'},
         'scipy': {'evaluation/intervals.py'}, 'starlette': {'search/serve.py', 'search/guard.py'},
         'uvicorn': {'search/serve.py', 'search/guard.py'}, 'anyio': {'search/guard.py'},
         'faiss': {'search/export/faiss.py'}, 'pyarrow': {'search/export/parquet.py'},

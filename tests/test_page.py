@@ -70,7 +70,7 @@ def test_figures_are_drawn_with_their_numbers_and_names():
   pytest.importorskip('matplotlib', reason='Matplotlib, an extra, is not installed')
   import numpy as np
 
-  from mah_jax.runs import figures
+  from mah_jax.paper import figures
   curves = figures.curves({'left': {'method one': figures.Curve([4, 8], [0.1, 0.2], [0.01, 0.02])},
                            'right': {'method two': figures.Curve([4], [0.3])}},
                           figures.Axes('bits', 'map'))

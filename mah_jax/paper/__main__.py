@@ -15,10 +15,10 @@ from mah_jax import flags
 from mah_jax import storage
 from mah_jax.data import datasets
 from mah_jax.paper import experiments
+from mah_jax.paper import figures
 from mah_jax.paper import report
 from mah_jax.paper import running
 from mah_jax.paper import scores as scores_lib
-from mah_jax.runs import figures
 from mah_jax.train import processes
 
 TRACKS = {'features': 'features', 'images': 'cifar'}  # how the names of launch files begin

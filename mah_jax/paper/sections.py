@@ -13,13 +13,13 @@ import numpy as np
 from mah_jax.evaluation import intervals
 from mah_jax.evaluation import scores as scores_lib
 from mah_jax.paper import experiments
+from mah_jax.paper import figures
 from mah_jax.paper import published
 from mah_jax.paper import scores as paper_scores
 from mah_jax.paper import verdicts
 from mah_jax.paper.experiments import ROWS
 from mah_jax.paper.scores import BySeed
 from mah_jax.paper.scores import Place
-from mah_jax.runs import figures
 from mah_jax.runs import page
 
 NAMES = {'cifar10': 'CIFAR-10', 'mirflickr': 'MIRFlickr-25K', 'nuswide': 'NUS-WIDE'}
