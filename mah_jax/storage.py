@@ -105,6 +105,14 @@ def write_together(contents: Mapping[pathlib.Path, bytes | Mapping[str, bytes]])
       _remove(part)
 
 
+def remove_empty(*folders: pathlib.Path):
+  """Removes folders in this order, up to the first one that holds anything."""
+  if not _follows:
+    with contextlib.suppress(OSError):
+      for folder in folders:
+        folder.rmdir()
+
+
 def part_of(target: pathlib.Path) -> pathlib.Path:
   """The name that a file or folder has while it is written."""
   return target.with_name(f'.{target.name}.part')

@@ -413,6 +413,7 @@ def test_bad_input_gives_one_sentence_and_its_exit_code(
   captured = capsys.readouterr()
   assert words in captured.err
   assert len(captured.err.strip().splitlines()) == 1
+  assert not (tmp_path / 'run').exists()
 
 
 def test_images_that_are_not_numbers_are_refused(tmp_path, capsys, monkeypatch):

@@ -58,7 +58,10 @@ class RunFolder:
     processes.once(lambda: self._claim(config))
     processes.check_shared(self.path)
     with self._locked(shared=False):
-      yield
+      try:
+        yield
+      finally:  # a refused command leaves no empty folder behind
+        storage.remove_empty(self.checkpoints, self.path)
 
   def _claim(self, config: config_lib.Config):
     self.check(config)
