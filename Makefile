@@ -4,6 +4,7 @@
 # make paper  sets up, fetches, makes the paper's tables and figures: 950 runs, two hours on two cores
 #             (ONLY=table1,figure5 some of them; SEEDS=1 with fewer seeds)
 # make bench  sets up, measures speed side by side with the alternatives
+# make pictures  sets up, draws the pictures of docs/pictures that need nothing but the repository
 # make serve  sets up, serves a page to search a run by (WORKDIR=runs/photos; PORT=8000)
 # make test-browser  sets up, tests that page in Chromium
 # make lint   sets up, checks the style
@@ -21,7 +22,7 @@ CUDA := $(if $(DRIVER),$(shell [ "$(DRIVER)" -ge 580 ] 2>/dev/null && [ "$(CARD)
 WORKDIR ?= runs/quickstart
 PORT ?= 8000
 
-.PHONY: run test cifar paper bench serve test-browser lint
+.PHONY: run test cifar paper bench pictures serve test-browser lint
 run: .venv/ready
 	$(PY) -m mah_jax.main --flagfile=launch/quickstart.cfg
 
@@ -43,6 +44,9 @@ paper: .venv/ready .venv/report
 bench: .venv/ready .venv/export
 	PYTHONPATH=.:tests $(PY) benchmarks/run.py
 	PYTHONPATH=. $(PY) benchmarks/shallow.py
+
+pictures: .venv/ready
+	PYTHONPATH=. $(PY) docs/pictures.py
 
 serve: .venv/ready .venv/serve
 	$(PY) -m mah_jax.main --mode=serve --workdir=$(WORKDIR) --port=$(PORT)

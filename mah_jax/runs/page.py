@@ -9,25 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; }
-table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid #8886; padding: 0.2em 0.7em; text-align: left;
-         font-variant-numeric: tabular-nums; }
-th:first-child, td:first-child { white-space: nowrap; }
-figure { margin: 1em 0; padding: 0.5em; background: white; color: #333; overflow-x: auto; }
-figure svg { max-width: 100%; height: auto; }
-code { background: #8882; padding: 0 0.2em; }
-.wide { overflow-x: auto; }
+# The colours of drawings, light and dark, and what has which of them; svg.py names the classes.
+DRAWN = """
 :root { --s0: #1f6fb4; --s1: #d1590b; --s2: #1d8348; --s3: #8e44ad; --s4: #b8860b; --s5: #c0266d;
         --s6: #0e7c86; --s7: #6b6b6b; --good: #1d8348; --bad: #c0392b; }
 @media (prefers-color-scheme: dark) {
   :root { --s0: #6db3f2; --s1: #ff9d5c; --s2: #5fd38d; --s3: #cf9bf0; --s4: #e8c45a; --s5: #ff86bd;
           --s6: #5ccfd9; --s7: #b0b0b0; --good: #5fd38d; --bad: #ff8a7a; }
 }
-figure.drawn { color: inherit; background: none; margin: 0; }
-nav { margin: 1em 0; }
 svg.drawn text { fill: currentColor; font: 11px system-ui, sans-serif; }
 svg.drawn text.title { font-size: 13px; font-weight: 600; }
 svg.drawn text.on { fill: #fff; }
@@ -42,6 +31,21 @@ svg.drawn text.on { fill: #fff; }
 .line.s5 { stroke: var(--s5); } .dot.s5 { fill: var(--s5); }
 .line.s6 { stroke: var(--s6); } .dot.s6 { fill: var(--s6); }
 .line.s7 { stroke: var(--s7); } .dot.s7 { fill: var(--s7); }
+"""
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; }
+table { border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid #8886; padding: 0.2em 0.7em; text-align: left;
+         font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { white-space: nowrap; }
+figure { margin: 1em 0; padding: 0.5em; background: white; color: #333; overflow-x: auto; }
+figure svg { max-width: 100%; height: auto; }
+code { background: #8882; padding: 0 0.2em; }
+.wide { overflow-x: auto; }
+figure.drawn { color: inherit; background: none; margin: 0; }
+nav { margin: 1em 0; }
 .beside { display: flex; flex-wrap: wrap; gap: 0 0.5em; align-items: flex-start; }
 .beside figure { max-width: 100%; }
 figcaption, .note { font-size: 13px; opacity: 0.85; max-width: 60em; }
@@ -187,7 +191,7 @@ def to_html(page: Page) -> str:
   body = '\n'.join(parts)
   return (f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
           f'<meta name="viewport" content="width=device-width">\n{MARK.decode()}\n'
-          f'<title>{html.escape(page.title)}</title>\n<style>{STYLE}</style>\n</head>\n'
+          f'<title>{html.escape(page.title)}</title>\n<style>{STYLE}{DRAWN}</style>\n</head>\n'
           f'<body>\n{body}\n</body>\n</html>\n')
 
 

@@ -1,18 +1,22 @@
 """Drawings as SVG, written by hand: curves, bars, heat maps and bits, in the colours of the page.
 
-They need no library. Lines and fills name classes that `page.STYLE` gives colours to, light and
-dark; text has the colour of the text around it.
+They need no library. Lines and fills name classes that `page.DRAWN` gives colours to, light and
+dark; text has the colour of the text around it. `stand_alone` makes a file of them, which brings
+its own colours.
 """
 
 from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from mah_jax.runs import page
 
 WIDTH, HEIGHT = 340, 235         # of a panel with axes
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 46, 40
@@ -25,6 +29,11 @@ CELL, SMALL, WRITTEN = 28, 14, 15  # sides of cells with and without texts; most
 SHADES = 20                      # of a heat map
 SLANT = 0.87                     # height of a slanted name in parts of its length
 BIT = 14                         # side of a bit
+# The colour of text in a file of its own, which has no text around it.
+INK = """
+:root { color: #1f2328; }
+@media (prefers-color-scheme: dark) { :root { color: #e6edf3; } }
+"""
 
 
 class Curve(NamedTuple):
@@ -149,6 +158,22 @@ def bits(words: Sequence[str], names: Sequence[str], title: str) -> str:
                                   for j, bit in enumerate(word) if bit == value], BIT - 2))
   width = left + max(map(len, words)) * BIT + 8
   return _svg(max(width, _title_width(title)), top + len(words) * BIT + 8, title, parts)
+
+
+def stand_alone(drawings: Sequence[str], title: str, style: str = '', gap: int = 12) -> str:
+  """Drawings side by side as the content of one SVG file, with light and dark colours.
+
+  `style` has more rules of CSS.
+  """
+  placed, left, height = [], 0, 0
+  for drawn in drawings:
+    size = re.match(r'<svg [^>]*?width="(\d+)" height="(\d+)"', drawn)
+    placed.append(f'<svg x="{left}" y="0" {drawn.removeprefix("<svg ")}\n')
+    left, height = left + int(size[1]) + gap, max(height, int(size[2]))
+  width = left - gap
+  return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+          f'viewBox="0 0 {width} {height}" role="img">\n<title>{_escape(title)}</title>\n'
+          f'<style>{INK}{page.DRAWN}{style}</style>\n{"".join(placed)}</svg>\n')
 
 
 def _frame(axes: Axes, ticks_x: Sequence[tuple[float, str]],
