@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -253,9 +254,11 @@ def test_a_run_goes_on_with_another_number_of_devices(finished, tmp_path):
   _assert_close_scores(tmp_path / 'run', finished)
 
 
-def test_rounds_are_scored_and_saved_as_often_as_asked(finished, tmp_path):
+def test_rounds_are_scored_and_saved_as_often_as_asked(finished, tmp_path, capsys):
   workdir = tmp_path / 'run'
   assert _command(workdir, '--eval_every=2', '--checkpoint_every=2') == 0
+  said = re.findall(r'^round (\d)/3', capsys.readouterr().out, flags=re.M)
+  assert said == ['2', '3']  # the first round is not scored and takes no ten seconds
   assert [line['round'] for line in _rounds(workdir)] == [2, 3]
   steps = sorted(int(path.name) for path in (workdir / 'checkpoints').iterdir())
   assert steps == [6, 9]  # three steps a round

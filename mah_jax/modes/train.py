@@ -24,6 +24,8 @@ from mah_jax.train import sources as sources_lib
 from mah_jax.train import step as step_lib
 from mah_jax.train import trainer as trainer_lib
 
+SILENT = 10.0  # seconds: short rounds that are not scored are told of no more often
+
 
 def train(config: config_lib.Config):
   """Trains or fits, from where the run folder is, and fills the folder."""
@@ -122,7 +124,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     def seconds():
       return before + time.monotonic() - began
 
-    resumed, trained = time.monotonic(), step  # when and where the last pause ended
+    said = resumed = time.monotonic()  # when a round was last told of, and the last pause ended
+    trained = step  # where it ended
     for pause in trainer.fit(state, on_step, history):
       state, done = pause.state, pause.round + 1
       images = (plan.images_after(step) - plan.images_after(trained)) / (
@@ -130,7 +133,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
       last = done == plan.num_rounds
       if pause.finished:
         line = f'round {done}/{plan.num_rounds}  loss {pause.metrics["loss"]:.4f}'
-        if last or config.eval_every and done % config.eval_every == 0:
+        scored = last or config.eval_every > 0 and done % config.eval_every == 0
+        if scored:
           scores = results.score(config, trainer.data, trainer.codes(state, always_encode=False),
                                  trainer.code_updates(state))
           # Before the checkpoint: a round is never saved without its line.
@@ -138,8 +142,10 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
                             'seconds': round(seconds(), 3), 'images_per_second': round(images, 1),
                             'learning_rate': trainer.learning_rate(int(state.step) - 1)})
           line += table.line(scores)
-        left = outlook.seconds_left(seconds() - before, start, step, plan.num_steps)
-        say(f'{line}  {console.clock(left)} left')
+        if scored or time.monotonic() - said >= SILENT:
+          left = outlook.seconds_left(seconds() - before, start, step, plan.num_steps)
+          say(f'{line}  {console.clock(left)} left')
+          said = time.monotonic()
       if stopping or saves and (last or done % saves == 0):
         trainer_lib.save(checkpoints, trainer, pause, seconds())
       resumed, trained = time.monotonic(), step
