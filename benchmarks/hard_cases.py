@@ -144,9 +144,9 @@ def configs(method: str, case: Case, seed: int, data_dir: str) -> Iterator[confi
 
 
 def run(config: config_lib.Config, data: datasets.Dataset, truth: np.ndarray,
-        devices: step.Devices) -> dict[str, dict[str, float]]:
+        devices: step.Devices, sources: sources_lib.Sources) -> dict[str, dict[str, float]]:
   """MAP by length and kind of database codes, scored by the true labels."""
-  sources, split, updates = sources_lib.Sources(), data.protocol, None
+  split, updates = data.protocol, None
   if config.spec.trains_network:
     progress = trainer_lib.begin(config, data, devices, sources)
     for pause in progress.trainer.fit(progress.state, lambda steps: False):
@@ -213,12 +213,13 @@ def main():
     whole = datasets.load(case.dataset, arguments.data_dir, split_seed=0)
     for seed in range(arguments.seeds):
       data, truth = case.change(whole, np.random.default_rng(seed))
+      sources = sources_lib.Sources()  # another seed has other rows for training
       for method in METHODS:
         if (name, method, seed) in read(file):
           continue
         found = {}
         for config in configs(method, case, seed, arguments.data_dir):
-          found |= run(config, data, truth, devices)
+          found |= run(config, data, truth, devices, sources)
         storage.append(file, storage.json_lines(
             [{'case': name, 'method': method, 'seed': seed, 'map': found}]))
         console.say(f'{name} {method} {seed} {found}')
