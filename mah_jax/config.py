@@ -303,7 +303,7 @@ class Config:
       raise errors.UsageError(f'--workdir={self.workdir} is no text in UTF-8, which Orbax needs to '
                               'save checkpoints: choose another name.')
     if self.mode in IMAGE_MODES and not self.images:
-      raise errors.UsageError(f'--mode={self.mode} needs --images=FOLDER.')
+      raise errors.UsageError(f'--mode={self.mode} needs --images=FILE_OR_FOLDER.')
     if self.mode == 'export' and not self.format:
       raise errors.UsageError(f'--mode=export needs --format={"|".join(FORMATS)}.')
     for name, field in options_lib.fields(Config).items():

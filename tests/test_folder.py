@@ -194,6 +194,15 @@ def test_unusable_images_are_skipped_and_reported(root):
     load(root)
 
 
+def test_one_unusable_image_stops_no_small_folder(root):
+  image_files.class_tree(root, {'a': 4, 'b': 4})
+  write_files(root, ['a/broken.jpg'], b'rubbish')
+  assert '1 of 9 images cannot be used' in load(root).report
+  write_files(root, ['b/broken.jpg'], b'rubbish')
+  with pytest.raises(errors.InputError, match='2 of 10'):
+    load(root)
+
+
 def test_an_error_spells_out_a_few_files_only(root):
   image_files.class_tree(root, {'a': 4, 'b': 4})
   write_files(root, [f'c/{i}.jpg' for i in range(7)], b'rubbish')

@@ -191,6 +191,22 @@ def test_new_images_are_encoded_and_corrupt_ones_reported(photos, finished, tmp_
     assert all(np.array_equal(codes[i], expected[place])
                for place, i in enumerate(queries) if i < 20)
     assert sum(i < 20 for i in queries) > 1
+  # One file is encoded as it is among others.
+  assert main.main([*arguments, f'--images={new / "sub" / "03.jpg"}']) == 0
+  assert _lines(tmp_path / 'codes' / 'files.jsonl') == ['03.jpg']
+  assert np.load(tmp_path / 'codes' / 'codes_6.npy').tolist() == [packed[3].tolist()]
+
+
+def test_queries_are_found_once_they_are_added(photos, finished, tmp_path, capsys):
+  copy = tmp_path / 'copy'
+  shutil.copytree(finished, copy)
+  run = [f'--workdir={copy}', '--num_devices=1']
+  assert main.main(['--mode=search', *run, f'--images={photos / "photo 0.jpg"}']) == 0
+  queries = len(np.load(finished / 'codes' / 'queries_3.npy'))
+  said = capsys.readouterr().out
+  assert f'{queries} queries of the run are not in it: --mode=index --images={photos}' in said
+  assert main.main(['--mode=index', *run, f'--images={photos}']) == 0
+  assert f'{queries} images added' in capsys.readouterr().out
 
 
 def test_new_images_get_the_nearest_codes_that_an_evaluation_gives(
@@ -265,7 +281,7 @@ def test_a_full_disk_leaves_the_earlier_encoding(photos, finished, tmp_path, cap
 
 @pytest.mark.parametrize('flags, words, code', [
     (['--mode=encode', '--images=no/such/folder'], 'no/such/folder', 1),
-    (['--mode=encode'], '--images=FOLDER', 2),
+    (['--mode=encode'], '--images=FILE_OR_FOLDER', 2),
     (['--mode=encode', '--images=PHOTOS', '--output=/dev/null/x'], '--output=/dev/null/x', 1),
     (['--mode=encode', '--images=PHOTOS', '--workdir=no/such/run'], 'is not a run folder', 1),
     (['--mode=train', '--images=x'], '--mode=encode', 2),

@@ -322,6 +322,22 @@ def test_images_are_added_with_and_without_labels(copy, data, tmp_path, capsys):
   assert len(mah_jax.load(copy)) == 1697 + 6
 
 
+def test_sub_folders_with_names_of_classes_are_labels_of_added_images(copy, data, tmp_path, capsys):
+  rows = sorted(map(int, data.protocol.queries[:3]))
+  class_of = data.labels.argmax(axis=1)
+  folders = [data.class_names[class_of[rows[0]]], 'holidays', data.class_names[class_of[rows[2]]]]
+  for row, name in zip(rows, folders):
+    (tmp_path / 'new' / name).mkdir(parents=True, exist_ok=True)
+    _digit_files(data, tmp_path / 'new' / name, [row])
+  assert main.main(['--mode=index', f'--workdir={copy}', f'--images={tmp_path / "new"}',
+                    '--num_devices=1']) == 0
+  assert '3 images added, 2 of them with labels' in capsys.readouterr().out
+  database = mah_jax.load(copy, num_devices=1).database
+  found = {database.names[i]: database.labels_of(i) for i in range(1697, 1700)}
+  assert found == {f'{name}/{row:04}.png': () if name == 'holidays' else (name,)
+                   for row, name in zip(rows, folders)}
+
+
 def test_every_answer_is_the_start_of_a_longer_one(searcher, data):
   image = data.images[data.protocol.queries[5]]
   whole = searcher.search(image, 5000)

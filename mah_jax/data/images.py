@@ -24,7 +24,7 @@ SUFFIXES = ('.jpg', '.jpeg', '.png', '.bmp', '.gif', '.webp', '.tif', '.tiff')
 FORMATS = ('JPEG', 'PNG', 'BMP', 'GIF', 'WEBP', 'TIFF')  # Pillow knows others, some unsafe
 CHECK_SIDE = 8      # pixels: small enough for JPEGs to be decoded at an eighth of their size
 BLOCK = 512         # rows given to the threads at once by `unusable`
-MAX_SKIPPED = 0.01  # share of a dataset's files that may be unusable
+MAX_SKIPPED = 0.01  # share of a dataset's files that may be unusable; one may be in any case
 SHOWN = 5           # unusable files that an error spells out
 DECODER = f'Pillow {PIL.__version__}'  # another version may decode other files
 
@@ -225,7 +225,7 @@ def refuse_many(skipped: Mapping[str, str], total: int, remedy: str):
     total: files of the listing.
     remedy: what the user can do.
   """
-  if len(skipped) > MAX_SKIPPED * total:
+  if len(skipped) > max(MAX_SKIPPED * total, 1):
     raise errors.InputError(f'{len(skipped):,} of {total:,} images cannot be used, more than '
                             f'{MAX_SKIPPED:.0%}: {remedy} ({first(skipped)}).')
 

@@ -10,6 +10,7 @@ from mah_jax import errors
 from mah_jax import options
 from mah_jax import storage
 from mah_jax.data import images as images_lib
+from mah_jax.modes import search
 from mah_jax.runs import folder as folder_lib
 from mah_jax.runs import restoring
 from mah_jax.train import dataset
@@ -27,11 +28,7 @@ def encode(config: config_lib.Config):
 
 
 def _encode(config: config_lib.Config):
-  source = storage.path(config.images)
-  names = images_lib.find(source)
-  if not names:
-    raise errors.InputError(f'--images={source} holds no image files '
-                            f'({", ".join(sorted(images_lib.SUFFIXES))}).')
+  source, names = search.files_of(config.images)
   output = storage.path(config.output or f'{config.workdir}/encoded')
   if config.output:
     folder_lib.RunFolder(config.workdir).check_output('output', output)

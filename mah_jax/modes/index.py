@@ -61,17 +61,25 @@ def _new(searcher: searcher_lib.Searcher, folder: str, names: list[str]) -> tupl
 
 
 def _labels(folder, names: list[str], class_names: tuple[str, ...]) -> np.ndarray | None:
-  """The labels that a labels.csv in the folder gives these images, [a, L]; None without one."""
+  """The labels that a labels.csv in the folder gives these images, [a, L].
+
+  Without one, an image in a sub-folder with the name of a class has this label, as in training;
+  None where no image has any.
+  """
+  labels = np.zeros((len(names), len(class_names)), np.uint8)
+  number = {name: i for i, name in enumerate(class_names)}
   file = folder / folder_data.CSV
   if not os.path.lexists(file):
-    return None
-  labels = np.zeros((len(names), len(class_names)), np.uint8)
+    for row, name in enumerate(names):
+      of_folder, is_below, _ = name.partition('/')
+      if is_below and of_folder in number:
+        labels[row, number[of_folder]] = 1
+    return labels if labels.any() else None
   of_name = folder_data.read_labels(file)
   for name in of_name:
     if not os.path.lexists(folder / name):
       raise errors.InputError(f'{file} names {name}, which is not there: correct the name, or '
                               'remove its line.')
-  number = {name: i for i, name in enumerate(class_names)}
   for row, name in enumerate(names):
     for label in of_name.get(name, ()):
       if label not in number:
