@@ -52,7 +52,7 @@ from mah_jax.runs import svg
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / 'docs' / 'pictures'
-RUN = ROOT / 'results' / 'cifar10' / 'best_seed1'  # the headline run, of 4, 8 and 16 bits
+RUN = ROOT / 'results' / 'cifar10' / 'finetune'  # four passes of 4, 8, 16 bits
 SCORES = ROOT / 'results' / 'paper' / 'scores.csv'
 
 # diagram
