@@ -166,13 +166,15 @@ def test_only_regular_files_are_read_as_images(make, tmp_path, capsys, monkeypat
   """A pipe would be waited for, a device read without end."""
   monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'cache'))
   photos = _photos(tmp_path / 'photos')
-  make(photos / 'bag' / '9.jpg')
+  for i in (8, 9):
+    make(photos / 'bag' / f'{i}.jpg')
   (photos / 'labels.csv').write_text(''.join(
       f'{name}/{i}.jpg,{name}\n' for name, i in itertools.product(('bag', 'cup'), range(4)))
-      + 'bag/9.jpg,bag\n')
+      + 'bag/8.jpg,bag\nbag/9.jpg,bag\n')
   run = [*FOLDER, f'--data_dir={photos}', f'--workdir={tmp_path / "run"}']
-  assert main.main(run) == 1  # one of nine is too many to be skipped
-  assert 'bag/9.jpg' in capsys.readouterr().err
+  assert main.main(run) == 1  # two of ten are too many to be skipped
+  error = capsys.readouterr().err
+  assert 'bag/8.jpg' in error and 'bag/9.jpg' in error
 
 
 @pytest.mark.parametrize('line, words', [
