@@ -8,12 +8,10 @@ search_page.png, which show photographs of a run. They were made by
 
 PYTHONPATH=. python docs/pictures.py photographs
 python -m mah_jax.main --flagfile=launch/folder_features.cfg --data_dir=runs/photographs \
-  --workdir=runs/photos --image_size=160 --crop=1.0 --code_init=codebook \
-  --learning_rate=0.01 --momentum=0.9 --weight_decay=0.01
+  --workdir=runs/photos --image_size=160 --crop=1.0
 PYTHONPATH=. python docs/pictures.py neighbours search_page --photos=runs/photos
 
-The flags of that run were the best of ten tries by the MAP of its own queries: the pictures show
-what a search looks like, and measure nothing. Their queries are the first of each label.
+Their queries are the first of each label; that of the page was picked.
 
 `photographs` takes some of MIRFlickr-25K out of --data_dir. `tiles` takes the images of the diagram
 out of CIFAR-10 in --data_dir; it is needed when RUN finds other images for QUERY, which the diagram
