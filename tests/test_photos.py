@@ -207,6 +207,11 @@ def test_queries_are_found_once_they_are_added(photos, finished, tmp_path, capsy
   assert f'{queries} queries of the run are not in it: --mode=index --images={photos}' in said
   assert main.main(['--mode=index', *run, f'--images={photos}']) == 0
   assert f'{queries} images added' in capsys.readouterr().out
+  # A list of files is no folder of images: nobody is told to add it.
+  shutil.rmtree(copy / 'index')
+  assert main.main(['--mode=search', *run, f'--images={photos / "photo 0.jpg"}',
+                    f'--data_dir={photos / "labels.csv"}']) == 0
+  assert 'queries of the run' not in capsys.readouterr().out
 
 
 def test_new_images_get_the_nearest_codes_that_an_evaluation_gives(

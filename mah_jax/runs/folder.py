@@ -55,13 +55,14 @@ class RunFolder:
   @contextlib.contextmanager
   def claimed(self, config: config_lib.Config) -> Iterator[None]:
     """Makes the folder this run's while it is entered; refuses one that holds another run."""
+    new = [folder for folder in (self.checkpoints, self.path) if not folder.exists()]
     processes.once(lambda: self._claim(config))
     processes.check_shared(self.path)
     with self._locked(shared=False):
       try:
         yield
-      finally:  # a refused command leaves no empty folder behind
-        storage.remove_empty(self.checkpoints, self.path)
+      finally:  # a refused command leaves no folder behind that it has made
+        storage.remove_empty(*new)
 
   def _claim(self, config: config_lib.Config):
     self.check(config)

@@ -238,9 +238,10 @@ class Searcher:
         self.hasher if self.config.key_bytes and not self.config.reads_features else None)
     database_lib.save(made, file)
     console.say(f'Index of {len(made.names):,} rows written to {file.parent}.')
-    queries = len(self.data.protocol.queries)
-    if queries and datasets.SPECS[self.config.dataset].has_names:
-      console.say(f'The {queries:,} queries of the run are not in it: --mode=index '
+    queries = self.data.row_names(self.data.protocol.queries)
+    # The files of some datasets lie elsewhere below --data_dir than their names say.
+    if len(queries) and (storage.path(self.config.data_dir) / str(queries[0])).is_file():
+      console.say(f'The {len(queries):,} queries of the run are not in it: --mode=index '
                   f'--images={self.config.data_dir} adds them.')
     return made
 
