@@ -108,6 +108,10 @@ class Config:
       'which costs none, for parts of 16 images or more; or fixed, those of the --pretrained '
       'weights, so that training starts from the very features of these weights.',
       choices=('global', 'device', 'fixed'), group=NETWORK, networks_only=True)
+  frozen_stages: int = option(
+      0, 'Stages of a ResNet, the first of its four and the layers before them, that keep their '
+      '--pretrained weights, with --batch_norm=fixed. With two of them frozen a step takes about '
+      'half the time on a CPU.', least=0, most=4, group=NETWORK, networks_only=True)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
@@ -361,6 +365,11 @@ class Config:
                       not models.BACKBONES[self.backbone].has_batch_norm else
                       'there are no --pretrained weights' if self.batch_norm == 'fixed' and
                       not self.pretrained else '',
+        'frozen_stages': f'--input={self.input} trains no backbone' if self.input != 'images' else
+                         f'--backbone={self.backbone} has no stages' if self.backbone and
+                         not models.BACKBONES[self.backbone].stages else
+                         '' if self.batch_norm == 'fixed' else
+                         f'--batch_norm={self.batch_norm} changes them in any case',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}

@@ -9,6 +9,7 @@ import random_weights
 import toy
 
 from mah_jax import main
+from mah_jax.data import pipeline
 from mah_jax.methods import scaling
 from mah_jax.models import heads
 from mah_jax.train import trainer
@@ -121,7 +122,37 @@ def test_fixed_statistics_stay_as_they_are(source):
     assert all(changed) != fixed and any(changed) != fixed
 
 
+@pytest.mark.parametrize('optimizer', ['adam', 'sgd'])
+def test_frozen_stages_keep_their_weights_and_all_else_moves(optimizer):
+  """The decay is strong, so that it would be seen."""
+  data = toy.dataset(rows=120)
+  data = data._replace(images=np.repeat(data.images, 3, axis=-1))
+  config = toy.settings(backbone='resnet18', width=64, pretrained='weights', batch_norm='fixed',
+                        frozen_stages=2, weight_decay=0.5, optimizer=optimizer, num_rounds=1)
+  made = trainer.Trainer(config, data, pipeline.Pixels(8, 3, (0.5,) * 3, (0.3,) * 3),
+                         toy.make().devices)
+  state = made.new_state()
+  before = jax.device_get(state.params)
+  after = jax.device_get(toy.fit(made, state)[-1].state.params)
+  for path, x in jax.tree.leaves_with_path(before['backbone']):
+    same = np.array_equal(x, _at(after['backbone'], path))
+    assert same == path[0].key.startswith(('conv1', 'bn1', 'layer1_', 'layer2_')), path
+  assert all(np.any(x != y) for x, y in zip(*map(jax.tree.leaves, (
+      before['heads'], after['heads']))))
+
+
+def _at(tree, path):
+  for part in path:
+    tree = tree[part.key]
+  return tree
+
+
 @pytest.mark.parametrize('flags, words', [
+    (['--frozen_stages=1'], '--frozen_stages has no effect, as --batch_norm=global changes them'),
+    (['--frozen_stages=1', '--batch_norm=fixed', '--pretrained=x', '--backbone=compact'],
+     '--frozen_stages has no effect, as --backbone=compact has no stages'),
+    (['--frozen_stages=1', '--input=features'], '--frozen_stages has no effect'),
+    (['--frozen_stages=5', '--batch_norm=fixed', '--pretrained=x'], 'must be at most 4'),
     (['--head_rounds=2'], '--head_rounds has no effect, as there are no --pretrained weights'),
     (['--head_rounds=2', '--input=features'], '--head_rounds has no effect'),
     (['--batch_norm=fixed'], '--batch_norm has no effect, as there are no --pretrained weights'),

@@ -92,6 +92,7 @@ class ResNet(nn.Module):
     axis_name: mapped axis over which training synchronises batch statistics, or None.
     basic_blocks: the blocks are `BasicBlock`, without 1x1 convolutions, not `Bottleneck`.
     platform: see `layers.choose`.
+    frozen_stages: so many stages, and the layers before them, pass no gradient.
   """
 
   stage_sizes: tuple[int, ...] = (3, 4, 6, 3)
@@ -100,6 +101,13 @@ class ResNet(nn.Module):
   axis_name: str | None = None
   basic_blocks: bool = False
   platform: str = 'cpu'
+  frozen_stages: int = 0
+
+  def frozen_parts(self) -> set[str]:
+    """The names of the parts that pass no gradient."""
+    sizes = self.stage_sizes[:self.frozen_stages]
+    blocks = {f'layer{i + 1}_{j}' for i, size in enumerate(sizes) for j in range(size)}
+    return blocks | {'conv1', 'bn1'} if blocks else blocks
 
   @nn.compact
   def __call__(self, images: jax.Array, train: bool) -> jax.Array:
@@ -126,6 +134,8 @@ class ResNet(nn.Module):
       for j in range(num_blocks):
         strides = 2 if i > 0 and j == 0 else 1  # the max-pool halved for the first stage
         x = block(64 * 2**i, strides, conv, norm, name=f'layer{i + 1}_{j}')(x)
+      if i + 1 == self.frozen_stages:
+        x = jax.lax.stop_gradient(x)
     x = x.mean(axis=(1, 2))  # [b, D]
     if self.feature == 'pooled':
       return x

@@ -24,7 +24,8 @@ def make(config: config_lib.Config, platform: str) -> nn.Module:
   """The module, for devices of a platform."""
   return models.make_backbone(config.backbone, feature=config.feature, width=config.width,
                               axis_name=step_lib.AXIS, platform=platform,
-                              synchronise=config.batch_norm == 'global')
+                              synchronise=config.batch_norm == 'global',
+                              frozen_stages=config.frozen_stages)
 
 
 def resolve(config: config_lib.Config, saved: Mapping[str, Any] | None) -> config_lib.Config:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from typing import Any
 from typing import NamedTuple
 
 import jax
@@ -120,12 +121,14 @@ def triangle_schedule(learning_rate: float, num_steps: int, warmup: float) -> op
 
 def make_optimizer(schedule: optax.Schedule, *, momentum: float, weight_decay: float,
                    adam: bool = False, turns: tuple[tuple[str, ...], ...] = (),
-                   steps_per_turn: int = 1) -> optax.GradientTransformation:
-  """SGD or AdamW, with weight decay on everything.
+                   steps_per_turn: int = 1,
+                   moves: Callable[[Any], Any] | None = None) -> optax.GradientTransformation:
+  """SGD or AdamW, with weight decay on everything that moves.
 
   AdamW decays weights beside the gradient, so that the rate alone scales the decay. Where
   parameters take turns, each of `turns` names those that move, while all others stay as they
-  are, for `steps_per_turn` steps.
+  are, for `steps_per_turn` steps. `moves` tells for parameters, or for whole branches of their
+  tree, whether they move at all; those that do not must have no gradient. None: all move.
   """
   decay = optax.add_decayed_weights(weight_decay)
   direction = optax.chain(optax.scale_by_adam(b1=momentum), decay) if adam else optax.chain(
@@ -137,6 +140,8 @@ def make_optimizer(schedule: optax.Schedule, *, momentum: float, weight_decay: f
          for turn in range(len(turns))},
         lambda params: {name: jax.tree.map(lambda _, turn=turn_of[name]: turn, part)
                         for name, part in params.items()})
+  if moves:
+    direction = optax.masked(direction, moves)
   return optax.chain(direction, optax.scale_by_learning_rate(schedule))
 
 

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
@@ -61,13 +62,20 @@ class Programs:
         dataclasses.replace(config, mirror=False), self.network, reads, devices)
     self.optimizer = loop.make_optimizer(
         _schedule(config, plan), momentum=config.momentum, weight_decay=config.weight_decay,
-        adam=config.optimizer == 'adam', turns=method.turns, steps_per_turn=plan.steps_per_epoch)
+        adam=config.optimizer == 'adam', turns=method.turns, steps_per_turn=plan.steps_per_epoch,
+        moves=self._moves if config.frozen_stages else None)
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
     self.train_step = step_lib.make_train_step(
         devices, self.encoder.prepare, method.loss, self.encoder.precision,
         average_statistics=config.batch_norm == 'device',
         fixed_statistics=config.batch_norm == 'fixed')
+
+  def _moves(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether training changes the parts of the network; it does not where they are frozen."""
+    frozen = self.network.backbone.frozen_parts()
+    return {name: {inner: inner not in frozen for inner in part} if name in BACKBONES else True
+            for name, part in params.items()}
 
 
 class Trainer:
@@ -298,7 +306,7 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   """
   config = trainer.config
   defaults = {name: options.fields(config)[name].default for name in (
-      'head_rounds', 'head_learning_rate', 'batch_norm', 'augment', 'shift_pixels',
+      'head_rounds', 'head_learning_rate', 'batch_norm', 'frozen_stages', 'augment', 'shift_pixels',
       'lr_drop_rounds', 'warmup', 'mirror')}
   before = begin(dataclasses.replace(
       config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
