@@ -206,6 +206,12 @@ def table(made: dict[tuple[str, str, int], dict], kind: str, bits: int) -> list[
   return [*lines, '']
 
 
+def tables(made: dict[tuple[str, str, int], dict]) -> str:
+  """The text of tables.md."""
+  return '\n'.join(line for bits in LENGTHS for kind in ('encoded', 'own')
+                   for line in table(made, kind, bits))
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument('--data_dir', default='data')
@@ -232,10 +238,7 @@ def main():
         storage.append(file, storage.json_lines(
             [{'case': name, 'method': method, 'seed': seed, 'map': found}]))
         console.say(f'{name} {method} {seed} {found}')
-  made = read(file)
-  lines = [line for bits in LENGTHS for kind in ('encoded', 'own') for line in table(
-      made, kind, bits)]
-  storage.write_text(output / 'tables.md', '\n'.join(lines))
+  storage.write_text(output / 'tables.md', tables(read(file)))
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 import argparse
 import csv
 import importlib
+import importlib.util
 import json
 import pathlib
 import re
@@ -325,6 +326,25 @@ def _is_of_table_1(line, name, c):
     return True
   j = int(c)
   return re.findall(r'\d+', line['code_lengths']) == [str(j), str(j + 2), str(j + 4)]
+
+
+def test_the_tables_of_hard_cases_are_those_of_their_runs():
+  folder = ROOT / 'results/hard_cases'
+  path = ROOT / 'benchmarks/hard_cases.py'
+  spec = importlib.util.spec_from_file_location('hard_cases', path)
+  hard_cases = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(hard_cases)
+  made = hard_cases.read(folder / 'scores.jsonl')
+  assert (folder / 'tables.md').read_text() == hard_cases.tables(made)
+  means = {(case, method): statistics.mean(
+      made[case, method, seed]['8']['encoded'] for seed in range(5))
+           for case in hard_cases.CASES for method in hard_cases.METHODS}
+  rows = list(_rows(folder / 'README.md'))
+  assert len(rows) == len(hard_cases.CASES)
+  for head, cells in rows:
+    shown = [cell.strip('*') for cell in cells[1:]]
+    assert any(shown == [f'{means[case, method]:.3f}' for method in head[1:]]
+               for case in hard_cases.CASES), cells[0]
 
 
 def _added_method():
