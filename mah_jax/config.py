@@ -142,6 +142,13 @@ class Config:
   shift_pixels: int = option(
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
       least=0, most=8192, group=TRAINING, networks_only=True)
+  small_rounds: int = option(
+      0, 'images: the first so many of --num_rounds, and the --head_rounds, see images of '
+      '--small_size, which takes less time; scores are those of --image_size throughout.',
+      least=0, group=TRAINING, networks_only=True)
+  small_size: int = option(
+      64, 'Side in pixels of the images in the --small_rounds.', least=1, group=TRAINING,
+      networks_only=True)
   learning_rate: float = option(1e-3, 'Learning rate.', group=TRAINING, networks_only=True)
   optimizer: str = option(
       'sgd', 'How gradients become steps: sgd, or adam (AdamW), whose steps do not depend on the '
@@ -294,6 +301,12 @@ class Config:
     if self.image_size and self.augment != 'none' and self.shift_pixels >= self.image_size:
       raise errors.UsageError(f'--shift_pixels={self.shift_pixels} must be below '
                               f'--image_size={self.image_size}, else nothing of an image is left.')
+    if self.small_rounds and self.small_size >= self.image_size:
+      raise errors.UsageError(f'--small_size={self.small_size} must be below --image_size='
+                              f'{self.image_size}, which --small_rounds needs.')
+    if self.small_rounds > self.num_rounds:
+      raise errors.UsageError(f'--small_rounds={self.small_rounds} must be at most --num_rounds='
+                              f'{self.num_rounds}, of which they are the first.')
     for name in ('learning_rate', 'head_learning_rate'):
       if not getattr(self, name) > 0:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be above 0.')
@@ -370,6 +383,9 @@ class Config:
                          not models.BACKBONES[self.backbone].stages else
                          '' if self.batch_norm == 'fixed' else
                          f'--batch_norm={self.batch_norm} changes them in any case',
+        'small_rounds': '' if self.input == 'images' else
+                        f'--input={self.input} trains on features',
+        'small_size': '' if self.small_rounds else '--small_rounds=0 asks for none of them',
         'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}

@@ -42,8 +42,7 @@ class Encoder:
     """Compiles nothing yet; `method` is called in the place of the module itself."""
     self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
     if isinstance(reads, pipeline.Pixels):
-      self.prepare = pipeline.make_prepare(reads, crop=config.crop, augment=config.augment,
-                                           shift_pixels=config.shift_pixels)
+      self.prepare = make_prepare(config, reads)
       self.input_shape = (reads.size, reads.size, reads.channels)
       self._shape = {'side': pipeline.whole_side(reads.size, config.crop),
                      'channels': reads.channels}
@@ -137,6 +136,12 @@ class Encoder:
         parts.append(part)
         bar.update(len(jax.tree.leaves(part)[0]))
     return jax.tree.map(lambda *us: np.concatenate(us), *parts)
+
+
+def make_prepare(config: config_lib.Config, pixels: pipeline.Pixels) -> Callable:
+  """What turns stored pixels into those that a network reads, see data/pipeline.py."""
+  return pipeline.make_prepare(pixels, crop=config.crop, augment=config.augment,
+                               shift_pixels=config.shift_pixels)
 
 
 def input_size(config: config_lib.Config,
