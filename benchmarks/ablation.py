@@ -1,6 +1,6 @@
 """The worth of each choice of our recipe on CIFAR-10: makes all runs, writes their table.
 
-PYTHONPATH=. python benchmarks/ablation.py [--seeds=5]
+PYTHONPATH=. python benchmarks/ablation.py [--seeds=3]
 
 Each run is launch/cifar_ablation.cfg with the flags below. Its settings, scores and codes go to
 results/cifar10/ablation/; runs that are there already are not made again. table.md beside them has
@@ -20,6 +20,7 @@ from mah_jax import modes
 from mah_jax import storage
 from mah_jax.evaluation import intervals
 from mah_jax.runs import report
+from mah_jax.train import backbone
 
 RESULTS = pathlib.Path('results/cifar10/ablation')
 KEPT = ('config.json', 'codes.npz', 'results.json')  # the last says: whole
@@ -54,9 +55,9 @@ ROWS = {
 def run(name: str, changes: tuple[str, ...], seed: int) -> report.Run:
   """Makes a run, unless its results are kept already, and reads them."""
   kept = RESULTS / f'{name}_{seed}'
-  config = flags.from_arguments([
+  config = backbone.resolve(flags.from_arguments([
       '--flagfile=launch/cifar_ablation.cfg', *changes, '--noreport', f'--seed={seed}',
-      f'--workdir=runs/ablation/{kept.name}'])
+      f'--workdir=runs/ablation/{kept.name}']), None)
   if not (kept / 'results.json').exists():
     modes.MODES['train'](config)
     kept.mkdir(parents=True, exist_ok=True)
@@ -93,7 +94,7 @@ def table(found: dict[str, list[report.Run]], kind: str) -> list[str]:
 
 def main():
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument('--seeds', type=int, default=5)
+  parser.add_argument('--seeds', type=int, default=3)
   arguments = parser.parse_args()
   compiling.prepare()
   found = {name: [] for name in ROWS}
