@@ -86,7 +86,7 @@ def table(found: dict[str, list[report.Run]], kind: str) -> list[str]:
       apart = intervals.paired(maps(name, c), maps(BASE, c))
       star = ' *' if name != BASE and apart.low * apart.high > 0 else ''
       words = '' if kind == 'encoded' else (
-          f' ({statistics.mean(scores.distinct for scores in of_seed.values()):g})')
+          f' ({statistics.mean(scores.distinct for scores in of_seed.values()):.3g})')
       cells.append(f'{mean.mean:.3f} ±{mean.half:.3f}{star}{words}')
     lines.append(f'| {name} | {" | ".join(cells)} |')
   return [*lines, '']
