@@ -69,7 +69,7 @@ def test_the_time_left_counts_the_steps_that_were_timed():
 
 
 def test_small_images_take_less_of_the_time():
-  # Of 4 rounds of 16 steps the first 2 see a quarter of the pixels: they are worth 8 of 40 steps.
+  # The first 2 of 4 rounds of 16 steps see a quarter of the pixels, so that all are worth 40 steps.
   plan = dataclasses.replace(PLAN, num_rounds=4, epochs_per_round=1, small_rounds=2,
                              small_cost=0.25)
   assert [plan.work_after(step) for step in (0, 8, 16, 32, 48, 64)] == [0, 2, 4, 8, 24, 40]
