@@ -112,6 +112,10 @@ class Config:
       0, 'Stages of a ResNet, the first of its four and the layers before them, that keep their '
       '--pretrained weights, with --batch_norm=fixed. With two of them frozen, training took 0.6 '
       'of the time on a CPU.', least=0, most=4, group=NETWORK, networks_only=True)
+  keep_maps: bool = option(
+      False, 'Keep on disk what the --frozen_stages make of each image and of its mirror image, so '
+      'that these pass once and no training step nor score computes them again.', group=NETWORK,
+      networks_only=True)
   mirror: bool = option(
       False, 'Encode an image by the mean of the outputs for it and its mirror image, in twice the '
       'time.', may_change=EVALUATION, group=NETWORK)
@@ -137,7 +141,7 @@ class Config:
       False, 'Draw a new order of the sampled rows for each epoch.', group=TRAINING,
       networks_only=True)
   augment: str = option(
-      'none', 'Random changes of training images.', choices=('none', 'shift', 'flip_shift'),
+      'none', 'Random changes of training images.', choices=('none', 'flip', 'shift', 'flip_shift'),
       group=TRAINING, networks_only=True)
   shift_pixels: int = option(
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
@@ -264,6 +268,11 @@ class Config:
     return methods.METHODS[self.method]
 
   @property
+  def keeps_features(self) -> bool:
+    """Whether what a backbone makes of the images is kept in the cache."""
+    return bool(self.pretrained and (self.reads_features or self.head_rounds or self.keep_maps))
+
+  @property
   def reads_features(self) -> bool:
     """Whether features of the images, which are kept, take their place in training."""
     return not self.spec.trains_network or self.input == 'features'
@@ -298,7 +307,7 @@ class Config:
     for name in ('momentum', 'warmup'):
       if not 0 <= getattr(self, name) < 1:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be from 0 to below 1.')
-    if self.image_size and self.augment != 'none' and self.shift_pixels >= self.image_size:
+    if self.image_size and 'shift' in self.augment and self.shift_pixels >= self.image_size:
       raise errors.UsageError(f'--shift_pixels={self.shift_pixels} must be below '
                               f'--image_size={self.image_size}, else nothing of an image is left.')
     if self.small_rounds and self.small_size >= self.image_size:
@@ -307,6 +316,12 @@ class Config:
     if self.small_rounds > self.num_rounds:
       raise errors.UsageError(f'--small_rounds={self.small_rounds} must be at most --num_rounds='
                               f'{self.num_rounds}, of which they are the first.')
+    if self.keep_maps and 'shift' in self.augment:
+      raise errors.UsageError(f'--augment={self.augment} shifts images, of which --keep_maps keeps '
+                              'maps: use --augment=flip or none, or leave --keep_maps out.')
+    if self.keep_maps and self.small_rounds:
+      raise errors.UsageError('--keep_maps keeps maps of images of one size, and --small_rounds '
+                              'asks for another: give one.')
     for name in ('learning_rate', 'head_learning_rate'):
       if not getattr(self, name) > 0:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be above 0.')
@@ -383,10 +398,12 @@ class Config:
                          not models.BACKBONES[self.backbone].stages else
                          '' if self.batch_norm == 'fixed' else
                          f'--batch_norm={self.batch_norm} changes them in any case',
+        'keep_maps': '' if self.frozen_stages else '--frozen_stages=0 makes no maps',
         'small_rounds': '' if self.input == 'images' else
                         f'--input={self.input} trains on features',
         'small_size': '' if self.small_rounds else '--small_rounds=0 asks for none of them',
-        'shift_pixels': '' if self.augment != 'none' else '--augment=none shifts nothing',
+        'shift_pixels': '' if 'shift' in self.augment else
+                        f'--augment={self.augment} shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else
                  f'--backbone={self.backbone} has a width of its own'}
     if not self.spec.trains_network:

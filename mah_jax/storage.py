@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import re
@@ -348,33 +349,41 @@ def json_lines(values: Iterable[Any]) -> bytes:
 
 
 class Rows:
-  """A file of an array [rows, width] float32 that is filled from its first row to its last.
+  """A file of an array [rows, ...] that is filled from its first row to its last.
 
   Until it is whole it is another file, beside a note of how many rows are there.
 
   done: how many rows are there already; filling that was cut off goes on from them.
   """
 
-  def __init__(self, target: pathlib.Path, shape: tuple[int, int], note_every: int):
+  def __init__(self, target: pathlib.Path, shape: tuple[int, ...], note_every: int,
+               dtype: np.dtype | type = np.float32):
     """Takes the name of the file, and after how many rows the note is written anew."""
-    self._target, self._shape, self._every = target, shape, note_every
+    self._target, self._shape, self._every, self._dtype = target, shape, note_every, dtype
     self._part, self._note = target.with_name('part.npy'), target.with_name('rows.json')
     self.done = self._noted = (
         read_json(self._note) if self._note.exists() and self._part.exists() else 0)
     self._array = None
 
   def add(self, values: np.ndarray):
-    """Adds rows [.., width]."""
+    """Adds rows [.., ...]."""
     if not _follows:
       if self._array is None:
+        self._check_room()
         self._array = np.lib.format.open_memmap(
-            self._part, 'r+' if self.done else 'w+', np.float32, self._shape)
+            self._part, 'r+' if self.done else 'w+', self._dtype, self._shape)
       self._array[self.done:self.done + len(values)] = values
     self.done += len(values)
     if self.done - self._noted >= self._every and not _follows:
       self._array.flush()  # before the note, which must never promise more than there is
       write_json(self._note, self.done)
       self._noted = self.done
+
+  def _check_room(self):
+    """Refuses to begin what the disk has no room for: a write through a map ends the program."""
+    size = math.prod(self._shape) * np.dtype(self._dtype).itemsize
+    if not self.done and free(self._part) < size:
+      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._part.parent))
 
   def finish(self):
     """Gives the file its name, once all rows are there."""

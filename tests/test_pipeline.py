@@ -11,7 +11,7 @@ from mah_jax.data import pipeline
 def _prepare(size, mean=(0.0,), std=(1.0,), **changes):
   pixels = pipeline.Pixels(size, len(mean), mean, std)
   settings = {'crop': 1.0, 'augment': 'none', 'shift_pixels': 1}
-  return jax.jit(pipeline.make_prepare(pixels, **(settings | changes)))
+  return jax.jit(pipeline.make_prepare(pixels, **(settings | changes)), static_argnames='mirrored')
 
 
 def test_sample_draws_distinct_rows():
@@ -57,14 +57,15 @@ def test_crop_keeps_the_centre_of_the_resized_image():
   assert _prepare(224, crop=0.875)(images, None).shape == (1, 224, 224, 1)
 
 
-@pytest.mark.parametrize('augment, flips', [('shift', False), ('flip_shift', True)])
-def test_images_are_shifted_by_at_most_the_given_pixels_and_flipped_or_not(augment, flips):
+@pytest.mark.parametrize('augment, shifts, flips', [
+    ('shift', True, False), ('flip_shift', True, True), ('flip', False, True)])
+def test_images_are_shifted_by_at_most_the_given_pixels_and_flipped_or_not(augment, shifts, flips):
   image = np.zeros((11, 11, 1), np.uint8)
   image[5, 2] = 255
   keys = jax.random.split(jax.random.key(0), 100)
   x = _prepare(11, augment=augment)(np.stack([image] * 100), keys)
   bright = [divmod(int(flat.argmax()), 11) for flat in np.asarray(x).reshape(100, -1)]
-  shifted = {(i, j) for i in (4, 5, 6) for j in (1, 2, 3)}
+  shifted = {(i, j) for i in (4, 5, 6) for j in (1, 2, 3)} if shifts else {(5, 2)}
   flipped = {(i, 10 - j) for i, j in shifted}
   assert set(bright) == shifted | (flipped if flips else set())
   assert not flips or 30 < sum(point in flipped for point in bright) < 70
@@ -74,3 +75,16 @@ def test_no_keys_means_no_change():
   images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 1)).astype(np.uint8)
   x = _prepare(8, augment='flip_shift')(images, None)
   np.testing.assert_allclose(x * 255, images.astype(jnp.float32), atol=1e-4)
+
+
+def test_maps_are_those_of_the_images_that_would_be_flipped():
+  images = np.random.default_rng(0).integers(0, 256, (40, 8, 8, 1)).astype(np.uint8)
+  keys = jax.random.split(jax.random.key(3), 40)
+  read = _prepare(8, augment='flip')
+  maps = np.stack([read(images, None), read(images, None, mirrored=True)], axis=1)
+  choose = pipeline.make_prepare_maps('flip')
+  np.testing.assert_array_equal(choose(maps, keys), read(images, keys))
+  np.testing.assert_array_equal(choose(maps, None), maps[:, 0])
+  np.testing.assert_array_equal(choose(maps, None, mirrored=True), maps[:, 1])
+  np.testing.assert_array_equal(maps[:, 1], maps[:, 0, :, ::-1])
+  np.testing.assert_array_equal(pipeline.make_prepare_maps('none')(maps, keys), maps[:, 0])

@@ -127,3 +127,19 @@ def test_initial_weights_are_kaiming_fan_out():
   assert kernel.std() == pytest.approx(deviation, rel=0.03)
   # Flax's usual normal, which is cut at two deviations, would have no values out there.
   assert np.mean(np.abs(kernel) > 2.5 * deviation) == pytest.approx(0.0124, abs=0.004)
+
+
+@pytest.mark.parametrize('kind', [
+    {'stride_on_1x1': True}, {'stride_on_1x1': False}, {'basic_blocks': True}], ids=str)
+@pytest.mark.parametrize('stages', [1, 2, 3])
+def test_maps_take_the_place_of_images_and_of_their_mirror_images(kind, stages):
+  """The sides are odd and even on the way, so that a map of v1 must keep the right pixels."""
+  module = resnet.ResNet(stage_sizes=(1, 1, 2, 1), frozen_stages=stages, **kind)
+  images = random_weights.images(0, (2, 42, 42, 3))
+  variables = random_weights.variables(module, images.shape)
+  maps = module.apply(variables, images, method='maps')
+  for view, seen in enumerate((images, images[:, :, ::-1])):
+    expected = module.apply(variables, seen, train=False)
+    got = module.apply(variables, maps[:, view], train=False)
+    assert random_weights.scaled_error(got, expected) < TOLERANCE
+  assert random_weights.scaled_error(got, module.apply(variables, images, train=False)) > 0.1

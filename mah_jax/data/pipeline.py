@@ -33,6 +33,15 @@ class Vectors(NamedTuple):
   size: int
 
 
+class Maps(NamedTuple):
+  """The maps that a network reads in the place of images: each row has one of its image and one of
+  its mirror image, [2, h, w, ch].
+
+  pixels: the images that the maps are of.
+  """
+  pixels: Pixels
+
+
 class Batch(NamedTuple):
   """The rows of one step; a last short batch repeats earlier rows with valid = 0.
 
@@ -103,19 +112,23 @@ def whole_side(size: int, crop: float) -> int:
   return round(size / crop)
 
 
-def make_prepare(pixels: Pixels, *, crop: float, augment: str,
-                 shift_pixels: int) -> Callable[[jax.Array, jax.Array | None], jax.Array]:
+# (images, keys, mirrored) -> what a network reads; see make_prepare and make_prepare_maps.
+Prepare = Callable[..., jax.Array]
+
+
+def make_prepare(pixels: Pixels, *, crop: float, augment: str, shift_pixels: int) -> Prepare:
   """Makes the function that turns stored pixels into the images that a network reads.
 
   Args:
     pixels: the images that the network reads.
     crop: share of the resized image's side that is kept, from its centre.
-    augment: 'none', 'shift' or 'flip_shift'.
+    augment: 'none', 'flip', 'shift' or 'flip_shift'.
     shift_pixels: largest shift, in pixels of the stored image.
 
   Returns:
-    prepare(images [b, h, w, ch] uint8, keys [b] or None) -> [b, size, size, ch] float32; with
-    keys, one for each image, the images are augmented.
+    prepare(images [b, h, w, ch] uint8, keys [b] or None, mirrored=False) -> [b, size, size, ch]
+    float32; with keys, one for each image, the images are augmented; `mirrored` asks for their
+    mirror images.
   """
   size, channels, mean, std = pixels
   if len(mean) != channels:
@@ -125,22 +138,45 @@ def make_prepare(pixels: Pixels, *, crop: float, augment: str,
   whole = whole_side(size, crop)
   first = (whole - size) // 2
 
-  def prepare(images, keys):
+  def prepare(images, keys, mirrored=False):
     if keys is not None and augment != 'none':
       images = jax.vmap(augment_image)(images, keys)
     x = images.astype(jnp.float32) / 255.0
     if x.shape[1:3] != (whole, whole):
       x = resize.bilinear(x, whole)
     x = x[:, first:first + size, first:first + size]
+    x = x[:, :, ::-1] if mirrored else x
     return (x - jnp.asarray(mean)) / jnp.asarray(std)
 
   def augment_image(image, key):  # [h, w, ch]
     shift_key, flip_key = jax.random.split(key)
-    if augment == 'flip_shift':
+    if 'flip' in augment:
       image = jnp.where(jax.random.bernoulli(flip_key), image[:, ::-1], image)
+    if 'shift' not in augment:
+      return image
     s = shift_pixels
     padded = jnp.pad(image, ((s, s), (s, s), (0, 0)), mode='reflect')
     y, x = jax.random.randint(shift_key, (2,), 0, 2 * s + 1)
     return jax.lax.dynamic_slice(padded, (y, x, 0), image.shape)
+
+  return prepare
+
+
+def make_prepare_maps(augment: str) -> Prepare:
+  """Makes the function that chooses the maps that a network reads.
+
+  Args:
+    augment: 'none' or 'flip'.
+
+  Returns:
+    prepare(maps [b, 2, h, w, ch], keys [b] or None, mirrored=False) -> [b, h, w, ch] float32, of
+    the images or their mirror images; with keys, of those that `make_prepare` would have flipped.
+  """
+
+  def prepare(maps, keys, mirrored=False):
+    view = jnp.full(len(maps), int(mirrored))
+    if keys is not None and augment == 'flip':
+      view = jax.vmap(lambda key: jax.random.bernoulli(jax.random.split(key)[1]))(keys).astype(int)
+    return maps[jnp.arange(len(maps)), view].astype(jnp.float32)
 
   return prepare

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from mah_jax.models import imagenet
@@ -109,33 +110,62 @@ class ResNet(nn.Module):
     blocks = {f'layer{i + 1}_{j}' for i, size in enumerate(sizes) for j in range(size)}
     return blocks | {'conv1', 'bn1'} if blocks else blocks
 
-  @nn.compact
-  def __call__(self, images: jax.Array, train: bool) -> jax.Array:
-    """Features of normalised RGB images.
+  def maps(self, images: jax.Array, train: bool = False) -> jax.Array:
+    """What the frozen stages make of images and of their mirror images.
+
+    Every one of these maps can take the place of its image in `__call__`.
 
     Args:
       images: float32, [b, h, w, 3].
+      train: as in `__call__`.
+
+    Returns:
+      [b, 2, h', w', channels]; where the next block reads every second pixel only, there are no
+      others.
+    """
+    both = jnp.stack([images, images[:, :, ::-1]], axis=1)
+    x = self(both.reshape(-1, *images.shape[1:]), train, self.frozen_stages)
+    return x.reshape(*both.shape[:2], *x.shape[1:])
+
+  @nn.compact
+  def __call__(self, images: jax.Array, train: bool, stages: int | None = None) -> jax.Array:
+    """Features of normalised RGB images, or of the maps that some stages have made of them.
+
+    Args:
+      images: float32, [b, h, w, 3], or maps [b, h', w', channels], whose channels tell the stages
+        that they come from.
       train: normalise with batch statistics and update the running ones.
+      stages: return the map after so many stages; None: the feature.
 
     Returns:
       [b, D]; D is 1000 for logits; for the pooled features of four stages it is 512 with
       basic blocks and 2048 with bottlenecks.
     """
-    imagenet.check_input('A ResNet', images, self.feature)
+    widths = [(64 if self.basic_blocks else 256) * 2**i for i in range(len(self.stage_sizes))]
+    done = widths.index(images.shape[-1]) + 1 if images.shape[-1] in widths else 0
+    if not done:
+      imagenet.check_input('A ResNet', images, self.feature)
     layer = layers.choose(self.platform)
     conv = functools.partial(_conv, imagenet.make_conv(self.platform))
     norm = functools.partial(
         layer.BatchNorm, use_running_average=not train, axis_name=self.axis_name)
     block = BasicBlock if self.basic_blocks else functools.partial(
         Bottleneck, stride_on_1x1=self.stride_on_1x1)
-    x = nn.relu(norm(name='bn1')(conv(64, 7, 2, 'conv1')(images)))
-    x = layer.max_pool(x, 3, padding=1)
-    for i, num_blocks in enumerate(self.stage_sizes):
+    x = images
+    if not done:
+      x = nn.relu(norm(name='bn1')(conv(64, 7, 2, 'conv1')(x)))
+      x = layer.max_pool(x, 3, padding=1)
+    for i, num_blocks in list(enumerate(self.stage_sizes))[done:stages]:
+      # The max-pool has halved for the first stage, and maps of v1 are halved already.
+      halves = i > 0 and not (self.stride_on_1x1 and i == done)
       for j in range(num_blocks):
-        strides = 2 if i > 0 and j == 0 else 1  # the max-pool halved for the first stage
-        x = block(64 * 2**i, strides, conv, norm, name=f'layer{i + 1}_{j}')(x)
+        x = block(64 * 2**i, 2 if halves and j == 0 else 1, conv, norm,
+                  name=f'layer{i + 1}_{j}')(x)
       if i + 1 == self.frozen_stages:
         x = jax.lax.stop_gradient(x)
+    if stages is not None:
+      thins = self.stride_on_1x1 and stages < len(self.stage_sizes)
+      return x[:, ::2, ::2] if thins else x
     x = x.mean(axis=(1, 2))  # [b, D]
     if self.feature == 'pooled':
       return x

@@ -134,7 +134,7 @@ def _run_folder(config: config_lib.Config) -> str:
 def _caches(config: config_lib.Config) -> str:
   """Where what can be computed again is kept, and how much of it there is."""
   folder = storage.cache_folder('features')
-  if config.reads_features and config.pretrained and not storage.is_writable(folder):
+  if config.keeps_features and not storage.is_writable(folder):
     raise errors.InputError(f'Features are kept in {folder}, which cannot be written to: set '
                             'XDG_CACHE_HOME to another folder.')
   folders = {'features': folder, 'programs': storage.path(jax.config.jax_compilation_cache_dir)}

@@ -28,31 +28,32 @@ CHANNELS = 3  # photographs are decoded to red, green and blue
 class Encoder:
   """A module (images, train) -> outputs [b, D], and the way of its images from disk to device.
 
-  Where the module reads features, these take the place of images.
+  Features, or the maps of frozen stages, may take the place of images.
 
-  prepare: (uint8 images, keys) -> what the module reads, see data/pipeline.py.
-  input_shape: the shape of one image that the module reads, [h, w, ch], or of a feature, [D].
+  prepare: what turns stored images into those that the module reads, see data/pipeline.py.
+  input_shape: the shape of one image that the module can read, [h, w, ch], or of a feature, [D].
   precision: of backbones.
   forward: (variables, images) -> outputs, the program that the devices run.
   """
 
   def __init__(self, config: config_lib.Config, module: nn.Module,
-               reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices,
+               reads: pipeline.Pixels | pipeline.Maps | pipeline.Vectors, devices: step_lib.Devices,
                method: str | None = None):
     """Compiles nothing yet; `method` is called in the place of the module itself."""
     self._batch_size, self._resident_mb = config.batch_size, config.resident_mb
-    if isinstance(reads, pipeline.Pixels):
-      self.prepare = make_prepare(config, reads)
-      self.input_shape = (reads.size, reads.size, reads.channels)
-      self._shape = {'side': pipeline.whole_side(reads.size, config.crop),
-                     'channels': reads.channels}
-      self.precision, mirror = precision_lib.PRECISIONS[config.precision], config.mirror
-    else:
-      self.prepare = lambda features, keys: features
+    if isinstance(reads, pipeline.Vectors):
+      self.prepare = lambda features, keys, mirrored=False: features
       self.input_shape = reads
       self.precision, mirror = precision_lib.FLOAT32, False
       # Nothing in such a network looks at the batch, and many short calls would take longer.
       self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
+    else:
+      pixels = reads.pixels if isinstance(reads, pipeline.Maps) else reads
+      self.prepare = make_prepare(config, reads)
+      self.input_shape = (pixels.size, pixels.size, pixels.channels)
+      self._shape = {'side': pipeline.whole_side(pixels.size, config.crop),
+                     'channels': pixels.channels}
+      self.precision, mirror = precision_lib.PRECISIONS[config.precision], config.mirror
     self._devices = devices
     self.forward = step_lib.make_forward(module, self.prepare, self.precision, mirror, method)
     self._encode = step_lib.make_encode(devices, self.forward)
@@ -138,9 +139,12 @@ class Encoder:
     return jax.tree.map(lambda *us: np.concatenate(us), *parts)
 
 
-def make_prepare(config: config_lib.Config, pixels: pipeline.Pixels) -> Callable:
-  """What turns stored pixels into those that a network reads, see data/pipeline.py."""
-  return pipeline.make_prepare(pixels, crop=config.crop, augment=config.augment,
+def make_prepare(config: config_lib.Config,
+                 reads: pipeline.Pixels | pipeline.Maps) -> pipeline.Prepare:
+  """What turns stored images or maps into those that a network reads, see data/pipeline.py."""
+  if isinstance(reads, pipeline.Maps):
+    return pipeline.make_prepare_maps(config.augment)
+  return pipeline.make_prepare(reads, crop=config.crop, augment=config.augment,
                                shift_pixels=config.shift_pixels)
 
 

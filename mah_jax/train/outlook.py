@@ -29,6 +29,8 @@ def of_network(trainer: trainer_lib.Trainer, state: step_lib.TrainState, workdir
   reads = (f'{config.backbone} at {trainer.pixels.size} px' if trainer.features is None else
            f'{"features of " + config.backbone if config.pretrained else "pixels"}, '
            f'{trainer.features.values.shape[1]} numbers')
+  if config.keep_maps:
+    reads += f' (its first {_counted(config.frozen_stages, "stage")} passed once)'
   if plan.small_rounds:
     reads += f' ({config.small_size} px in the first {_counted(plan.small_rounds, "round")})'
   done = int(state.step) // plan.steps_per_round

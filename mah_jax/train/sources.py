@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from mah_jax import config as config_lib
 from mah_jax import options
@@ -19,7 +20,7 @@ FILES = ('dataset', 'data_dir')
 SPLIT = (*FILES, 'protocol', 'query_fraction', 'query_list', 'split_seed')
 EXTRACTION = (*FILES, 'backbone', 'pretrained', 'feature', 'width', 'image_size', 'crop',
               'precision', 'mirror')
-ROWS = (*EXTRACTION, 'input', 'resident_mb', 'num_devices')
+ROWS = (*EXTRACTION, 'input', 'keep_maps', 'frozen_stages', 'resident_mb', 'num_devices')
 # Runs whose programs are kept. On CPUs each takes some 350 pieces of memory, of which Linux gives
 # 65,530 to a process: after 180 runs with other settings compilation failed.
 KEPT_PROGRAMS = 40
@@ -36,10 +37,11 @@ class Sources:
     """The dataset of a run."""
     return self._once(config, SPLIT, lambda: dataset_lib.load(config))
 
-  def features(self, config: config_lib.Config, data: datasets.Dataset,
-               devices: step_lib.Devices) -> features_lib.Features:
-    """The features of its rows."""
-    return self._once(config, EXTRACTION, lambda: features_lib.extract(config, data, devices))
+  def features(self, config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
+               maps: np.ndarray | None = None) -> features_lib.Features:
+    """The features of its rows, made of `maps` of them where there are any."""
+    return self._once(config, EXTRACTION,
+                      lambda: features_lib.extract(config, data, devices, maps))
 
   def scaling(self, config: config_lib.Config, data: datasets.Dataset,
               devices: step_lib.Devices) -> scaling.Scaling:

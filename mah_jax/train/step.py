@@ -270,7 +270,7 @@ def make_train_step(devices: Devices, prepare: Callable, loss: Callable,
 
   Args:
     devices: where it runs.
-    prepare: (images, keys) -> what the network reads, see data/pipeline.py.
+    prepare: what turns stored images into those that the network reads, see data/pipeline.py.
     loss: see methods/base.py.
     precision: of backbones; heads and loss are float32.
     average_statistics: whether the running statistics of a network differ from device to device
@@ -360,14 +360,15 @@ def make_forward(network: nn.Module, prepare: Callable,
   the network itself.
   """
 
+  def outputs(variables, images, mirrored):
+    x = prepare(images, None, mirrored)
+    return _apply(network.apply, variables, x, precision, train=False, method=method)
+
   def forward(variables, images):
-    x = prepare(images, None)
-    outputs = _apply(network.apply, variables, x, precision, train=False, method=method)
     if not mirror:
-      return outputs
-    mirrored = _apply(network.apply, variables, x[:, :, ::-1], precision, train=False,
-                      method=method)
-    return jax.tree.map(lambda u, v: (u + v) / 2, outputs, mirrored)
+      return outputs(variables, images, False)
+    return jax.tree.map(lambda u, v: (u + v) / 2, outputs(variables, images, False),
+                        outputs(variables, images, True))
 
   return forward
 

@@ -56,7 +56,8 @@ class Programs:
   """
 
   def __init__(self, config: config_lib.Config, method: base.DeepMethod, plan: loop.Plan,
-               reads: pipeline.Pixels | pipeline.Vectors, devices: step_lib.Devices):
+               reads: pipeline.Pixels | pipeline.Maps | pipeline.Vectors,
+               devices: step_lib.Devices):
     self.network = network(config, method, devices.platform)
     self.encoder = encoder_lib.Encoder(config, self.network, reads, devices)
     self.plain_encoder = self.encoder if not config.mirror else encoder_lib.Encoder(
@@ -85,6 +86,7 @@ class Programs:
 class Trainer:
   """Everything that a Config says about training a network, ready to train and to encode.
 
+  maps: of the frozen stages, which take the place of images in training; None: images are read.
   labels: of the rows for training, [n, L].
   plan: how long it trains.
   method: what its training and its codes are.
@@ -108,7 +110,10 @@ class Trainer:
     """
     self.config, self.data, self.pixels, self.devices = config, data, pixels, devices
     self.features = features
-    reads = pixels if features is None else pipeline.Vectors(features.values.shape[1])
+    self.maps = None
+    reads = pipeline.Maps(pixels) if config.keep_maps else pixels
+    if features is not None:
+      reads = pipeline.Vectors(features.values.shape[1])
     self.labels = data.labels[data.protocol.training]
     self.plan = loop.make_plan(config, len(self.labels))
     self.method = config.spec.make(config.options, base.Task(
@@ -124,8 +129,17 @@ class Trainer:
 
   @property
   def _rows(self) -> Any:
-    """What the network reads of each row of the dataset: images, or features in their place."""
-    return self.data.images if self.features is None else self.features.values
+    """What the network reads of each row of the dataset: images, or what takes their place."""
+    if self.features is not None:
+      return self.features.values
+    return self.data.images if self.maps is None else self.maps
+
+  def read_maps(self, state: step_lib.TrainState):
+    """Passes the images through the frozen stages of a state, where --keep_maps asks for it."""
+    if self.config.keep_maps:
+      variables = {name: part['backbone'] for name, part in state.variables.items()}
+      self.maps = features_lib.extract_maps(self.config, self.data, self.pixels,
+                                            self.network.backbone, variables, self.devices)
 
   @functools.cached_property
   def _feed(self) -> step_lib.Feed:
@@ -277,14 +291,15 @@ class Progress(NamedTuple):
 
 
 def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.Devices,
-          sources: sources_lib.Sources | None = None) -> Progress:
+          sources: sources_lib.Sources | None = None, maps: np.ndarray | None = None) -> Progress:
   """A network before its first step, from --pretrained weights or random ones.
 
-  What runs may share comes from `sources`; None: nothing is shared.
+  What runs may share comes from `sources`; None: nothing is shared. Features are made of `maps` of
+  the images, see features.extract_maps, where there are any.
   """
   if config.input == 'features':
     sources = sources or sources_lib.Sources()
-    features = sources.features(config, data, devices)
+    features = sources.features(config, data, devices, maps)
     scale = sources.scaling(config, data, devices)
     trainer = Trainer(config, data, features.extractor.pixels, devices, features, sources)
     state = trainer.new_state({'batch_stats': scale._asdict()})
@@ -301,6 +316,7 @@ def begin(config: config_lib.Config, data: datasets.Dataset, devices: step_lib.D
     variables, mean, std = start.variables, start.mean, start.std
   trainer = Trainer(config, data, pipeline.Pixels(size, channels, mean, std), devices)
   state = trainer.new_state(variables)
+  trainer.read_maps(state)
   trainer.check_memory(state)
   if config.head_rounds:
     state = _with_trained_heads(trainer, state)
@@ -314,13 +330,13 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   """
   config = trainer.config
   defaults = {name: options.fields(config)[name].default for name in (
-      'head_rounds', 'head_learning_rate', 'batch_norm', 'frozen_stages', 'augment', 'shift_pixels',
-      'small_rounds', 'small_size', 'lr_drop_rounds', 'warmup', 'mirror')}
+      'head_rounds', 'head_learning_rate', 'batch_norm', 'frozen_stages', 'keep_maps', 'augment',
+      'shift_pixels', 'small_rounds', 'small_size', 'lr_drop_rounds', 'warmup', 'mirror')}
   before = begin(dataclasses.replace(
       config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
       image_size=config.small_size if config.small_rounds else config.image_size,
       learning_rate=config.head_learning_rate, lr_schedule='triangle'),
-      trainer.data, trainer.devices)
+      trainer.data, trainer.devices, maps=trainer.maps)
   with console.bar(before.trainer.plan.num_steps, 'training heads') as bar:
     for pause in before.trainer.fit(before.state, bar.update):
       trained = pause.state
@@ -348,6 +364,7 @@ def restore(config: config_lib.Config, data: datasets.Dataset, devices: step_lib
     check_weights(config, features.extractor, meta['weights'])
   trainer = Trainer(config, data, pipeline.Pixels(**meta['pixels']), devices, features, sources)
   state = trainer.restore(checkpoints, step)
+  trainer.read_maps(state)
   console.say(f'Restored {config.workdir} after {step} steps.')
   return Progress(trainer, state, meta['seconds'], meta['history'])
 
