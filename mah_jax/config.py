@@ -99,8 +99,9 @@ class Config:
       'weights bring their own instead.', choices=('imagenet', 'dataset'), group=NETWORK)
   precision: str = option(
       'float32', 'Numbers that backbones are computed in: float32, on cards that would take TF32 '
-      'too; tf32: products in TF32 where a card has it; bf16, for GPUs. Parameters, statistics, '
-      'heads and losses are float32 in any case.', choices=tuple(precision.PRECISIONS),
+      'too; tf32: products in TF32 where a card has it; bf16, for GPUs and for CPUs that multiply '
+      'bfloat16 numbers (AVX512_BF16). Parameters, statistics, heads and losses are float32 in any '
+      'case.', choices=tuple(precision.PRECISIONS),
       group=NETWORK)
   batch_norm: str = option(
       'global', 'Statistics that batch normalisation takes in training: of the whole batch, which '

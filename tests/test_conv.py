@@ -1,6 +1,7 @@
 """The convolution for CPUs against loops, and against XLA's with its gradients."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -102,3 +103,30 @@ def test_it_is_the_loop_in_float64(way):
   # The loss is quadratic, so that its slope along a direction is a product of two outputs.
   slope = 2 * (expected * slow(x, direction, stride, pads)).sum()
   assert (np.asarray(by_kernel) * direction).sum() == pytest.approx(slope, rel=1e-10)
+
+
+@pytest.mark.parametrize('case', [
+    CASES['native'][0], CASES['native'][3], CASES['native'][4], CASES['patches'][4],
+    *CASES['product'][1:3], (7, 9, 16, 24, 2, 1, 'SAME')])
+def test_in_bfloat16_it_is_the_convolution_of_the_same_numbers_rounded_once(case):
+  """Sums in bfloat16, or of parts that were rounded, would be off by more than one rounding."""
+  h, w, ci, co, k, stride, padding = case
+  x, kernel = (a.astype(jnp.bfloat16) for a in arrays(h, w, ci, co, k))
+
+  def both_ways(convolve, x, kernel, g):
+    y, back = jax.vjp(lambda x, kernel: convolve(
+        x, kernel, (stride, stride), padding, dimension_numbers=LAYOUT), x, kernel)
+    return y, *back(g)
+
+  shape = jax.eval_shape(lambda x, kernel: conv.convolve(x, kernel, (stride, stride), padding), x,
+                         kernel).shape
+  g = np.random.default_rng(1).normal(size=shape).astype(jnp.bfloat16)
+  ours = jax.jit(lambda *args: both_ways(conv.convolve, *args))(x, kernel, g)
+  theirs = jax.jit(lambda *args: both_ways(jax.lax.conv_general_dilated, *args))(
+      *(a.astype(np.float32) for a in (x, kernel, g)))
+  for a, b in zip(ours, theirs, strict=True):
+    assert (a.shape, a.dtype) == (b.shape, jnp.bfloat16)
+    np.testing.assert_allclose(a.astype(np.float32), b, rtol=2**-8, atol=1e-5 * np.abs(b).max())
+  trace = str(jax.make_jaxpr(lambda *args: both_ways(conv.convolve, *args))(x, kernel, g))
+  assert 'conv_general_dilated' not in trace
+  assert trace.count('dot_general') == trace.count('preferred_element_type=float32') == 3 * k * k
