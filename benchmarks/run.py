@@ -11,7 +11,7 @@ import sys
 
 import table
 
-PARTS = ('core', 'resize', 'rounds', 'stream', 'metrics', 'search', 'networks', 'start')
+PARTS = ('core', 'resize', 'rounds', 'stream', 'metrics', 'search', 'networks', 'frozen', 'start')
 RESULTS = pathlib.Path(__file__).with_name('results.json')
 
 

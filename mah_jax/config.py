@@ -147,13 +147,6 @@ class Config:
   shift_pixels: int = option(
       2, 'Largest random shift, in pixels of the stored image (of photographs: once resized).',
       least=0, most=8192, group=TRAINING, networks_only=True)
-  small_rounds: int = option(
-      0, 'images: the first so many of --num_rounds, and the --head_rounds, see images of '
-      '--small_size, which takes less time; scores are those of --image_size throughout.',
-      least=0, group=TRAINING, networks_only=True)
-  small_size: int = option(
-      64, 'Side in pixels of the images in the --small_rounds.', least=1, group=TRAINING,
-      networks_only=True)
   learning_rate: float = option(1e-3, 'Learning rate.', group=TRAINING, networks_only=True)
   optimizer: str = option(
       'sgd', 'How gradients become steps: sgd, or adam (AdamW), whose steps do not depend on the '
@@ -311,18 +304,9 @@ class Config:
     if self.image_size and 'shift' in self.augment and self.shift_pixels >= self.image_size:
       raise errors.UsageError(f'--shift_pixels={self.shift_pixels} must be below '
                               f'--image_size={self.image_size}, else nothing of an image is left.')
-    if self.small_rounds and self.small_size >= self.image_size:
-      raise errors.UsageError(f'--small_size={self.small_size} must be below --image_size='
-                              f'{self.image_size}, which --small_rounds needs.')
-    if self.small_rounds > self.num_rounds:
-      raise errors.UsageError(f'--small_rounds={self.small_rounds} must be at most --num_rounds='
-                              f'{self.num_rounds}, of which they are the first.')
     if self.keep_maps and 'shift' in self.augment:
       raise errors.UsageError(f'--augment={self.augment} shifts images, of which --keep_maps keeps '
                               'maps: use --augment=flip or none, or leave --keep_maps out.')
-    if self.keep_maps and self.small_rounds:
-      raise errors.UsageError('--keep_maps keeps maps of images of one size, and --small_rounds '
-                              'asks for another: give one.')
     for name in ('learning_rate', 'head_learning_rate'):
       if not getattr(self, name) > 0:
         raise errors.UsageError(f'--{name}={getattr(self, name)} must be above 0.')
@@ -400,9 +384,6 @@ class Config:
                          '' if self.batch_norm == 'fixed' else
                          f'--batch_norm={self.batch_norm} changes them in any case',
         'keep_maps': '' if self.frozen_stages else '--frozen_stages=0 makes no maps',
-        'small_rounds': '' if self.input == 'images' else
-                        f'--input={self.input} trains on features',
-        'small_size': '' if self.small_rounds else '--small_rounds=0 asks for none of them',
         'shift_pixels': '' if 'shift' in self.augment else
                         f'--augment={self.augment} shifts nothing',
         'width': '' if not self.backbone or models.BACKBONES[self.backbone].has_width else

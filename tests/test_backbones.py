@@ -95,7 +95,7 @@ def test_small_images_are_refused(name):
   least = BACKBONES[name][2]
   for h, w in ((least - 1, least), (least, least - 1)):
     with pytest.raises(errors.UsageError,
-                       match=f'{h} x {w} pixels; it needs {least} or more'):
+                       match=f'{h} x {w} pixels; use --image_size={least} or more'):
       shapes_of(name, 'pooled', (1, h, w, 3))
 
 

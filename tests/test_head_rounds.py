@@ -1,4 +1,4 @@
-"""Heads that learn from features first, and rounds that see small images; runs resume."""
+"""Heads that learn from features first: the network starts where they end, and runs resume."""
 
 import json
 
@@ -122,27 +122,6 @@ def test_fixed_statistics_stay_as_they_are(source):
     assert all(changed) != fixed and any(changed) != fixed
 
 
-def _rounds(size, state=None, **changes):
-  """The parameters after each round at `size` px, and the last state; from `state` or anew."""
-  config = toy.settings(image_size=size, augment='none', **changes)
-  made = trainer.Trainer(config, toy.dataset(), pipeline.Pixels(size, 1, (0.5,), (0.3,)),
-                         toy.make().devices)
-  params = []
-  for pause in made.fit(state or made.new_state(), lambda steps: False):
-    params.append(jax.device_get(pause.state.params))
-  return params, pause.state
-
-
-def test_small_rounds_are_those_of_a_network_that_sees_small_images():
-  """The first round is an 8 px network's; the second goes on from there as a 12 px network's."""
-  mixed, _ = _rounds(12, num_rounds=2, small_rounds=1, small_size=8)
-  first, state = _rounds(8, num_rounds=1)
-  second, _ = _rounds(12, state, num_rounds=2)
-  for got, expected in zip(mixed, first + second, strict=True):
-    for x, y in zip(*map(jax.tree.leaves, (got, expected)), strict=True):
-      np.testing.assert_array_equal(x, y)
-
-
 @pytest.mark.parametrize('optimizer', ['adam', 'sgd'])
 def test_frozen_stages_keep_their_weights_and_all_else_moves(optimizer):
   """The decay is strong, so that it would be seen."""
@@ -178,12 +157,6 @@ def _at(tree, path):
     (['--head_rounds=2', '--input=features'], '--head_rounds has no effect'),
     (['--batch_norm=fixed'], '--batch_norm has no effect, as there are no --pretrained weights'),
     (['--head_learning_rate=0.1'], '--head_learning_rate has no effect'),
-    (['--small_rounds=2', '--small_size=8', '--image_size=12', '--input=features'],
-     '--small_rounds has no effect, as --input=features trains on features'),
-    (['--small_size=8'], '--small_size has no effect, as --small_rounds=0 asks for none of them'),
-    (['--small_rounds=2'], '--small_size=64 must be below --image_size=0'),
-    (['--small_rounds=3', '--small_size=8', '--image_size=12', '--num_rounds=2'],
-     '--small_rounds=3 must be at most --num_rounds=2'),
     (['--head_learning_rate=0', '--head_rounds=2', '--pretrained=x'], 'must be above 0'),
 ])
 def test_flags_without_effect_are_refused(flags, words, tmp_path, capsys):

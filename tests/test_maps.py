@@ -123,7 +123,6 @@ def test_maps_that_the_disk_has_no_room_for_are_not_begun(
 @pytest.mark.parametrize('flags, words', [
     (['--frozen_stages=0'], '--keep_maps has no effect, as --frozen_stages=0 makes no maps'),
     (['--augment=flip_shift'], '--augment=flip_shift shifts images, of which --keep_maps keeps'),
-    (['--small_rounds=1', '--small_size=16'], '--keep_maps keeps maps of images of one size'),
     (['--shift_pixels=1'], '--shift_pixels has no effect, as --augment=flip shifts nothing')])
 def test_flags_that_do_not_go_with_maps_are_refused(flags, words, source, tmp_path, capsys):
   assert _run(source, tmp_path, '--keep_maps', *flags) == 2

@@ -65,7 +65,7 @@ class Compact(nn.Module):
     if min(h, w) < MIN_PIXELS:
       raise errors.UsageError(
           f'The compact network cannot read images of {h} x {w} pixels; '
-          f'it needs {MIN_PIXELS} or more (--image_size, --small_size).')
+          f'use --image_size={MIN_PIXELS} or more.')
     layer = layers.choose(self.platform)
     conv = functools.partial(layer.Conv, use_bias=False)
     norm = functools.partial(

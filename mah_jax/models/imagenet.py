@@ -49,7 +49,7 @@ def check_input(network: str, images: jax.Array, feature: str, min_pixels: int =
   _, h, w, _ = images.shape
   if min(h, w) < min_pixels:
     raise errors.UsageError(f'{network} cannot read images of {h} x {w} pixels; '
-                            f'it needs {min_pixels} or more (--image_size, --small_size).')
+                            f'use --image_size={min_pixels} or more.')
 
 
 def flat_grid(x: jax.Array, k: int) -> jax.Array:

@@ -106,12 +106,8 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     trainer.check_memory(state)
     say(outlook.of_network(trainer, state, folder.path))
   pace = outlook.Pace(config, plan, len(trainer.data.images), trainer.devices.platform, say)
-
-  def images_after(step):  # of whole size, so that the bar moves evenly
-    return plan.images_after(round(plan.work_after(step)))
-
-  with (console.bar(images_after(plan.num_steps), 'training',
-                    done=images_after(int(state.step))) as bar,
+  with (console.bar(plan.images_after(plan.num_steps), 'training',
+                    done=plan.images_after(int(state.step))) as bar,
         stop.deferred()):
 
     stopping = 0  # the signal that all processes stop for
@@ -120,7 +116,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
     def on_step(steps):
       nonlocal stopping, step
       step += steps
-      (bar.update if pace.note(step) else bar.skip)(images_after(step) - bar.n)
+      (bar.update if pace.note(step) else bar.skip)(plan.images_after(step) - bar.n)
       checkpoints.poll()
       stopping = trainer.devices.largest(stop.asked or 0)
       return stopping > 0
@@ -147,7 +143,7 @@ def _train_rounds(progress: trainer_lib.Progress, folder: folder_lib.RunFolder,
                             'learning_rate': trainer.learning_rate(int(state.step) - 1)})
           line += table.line(scores)
         if scored or time.monotonic() - said >= SILENT:
-          left = outlook.seconds_left(seconds() - before, plan, start, step)
+          left = outlook.seconds_left(seconds() - before, start, step, plan.num_steps)
           say(f'{line}  {console.clock(left)} left')
           said = time.monotonic()
       if stopping or saves and (last or done % saves == 0):

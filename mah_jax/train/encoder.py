@@ -49,7 +49,10 @@ class Encoder:
       self._batch_size *= max(1, FEATURES_PER_CALL // self._batch_size)
     else:
       pixels = reads.pixels if isinstance(reads, pipeline.Maps) else reads
-      self.prepare = make_prepare(config, reads)
+      self.prepare = (
+          pipeline.make_prepare_maps(config.augment) if isinstance(reads, pipeline.Maps) else
+          pipeline.make_prepare(pixels, crop=config.crop, augment=config.augment,
+                                shift_pixels=config.shift_pixels))
       self.input_shape = (pixels.size, pixels.size, pixels.channels)
       self._shape = {'side': pipeline.whole_side(pixels.size, config.crop),
                      'channels': pixels.channels}
@@ -137,15 +140,6 @@ class Encoder:
         parts.append(part)
         bar.update(len(jax.tree.leaves(part)[0]))
     return jax.tree.map(lambda *us: np.concatenate(us), *parts)
-
-
-def make_prepare(config: config_lib.Config,
-                 reads: pipeline.Pixels | pipeline.Maps) -> pipeline.Prepare:
-  """What turns stored images or maps into those that a network reads, see data/pipeline.py."""
-  if isinstance(reads, pipeline.Maps):
-    return pipeline.make_prepare_maps(config.augment)
-  return pipeline.make_prepare(reads, crop=config.crop, augment=config.augment,
-                               shift_pixels=config.shift_pixels)
 
 
 def input_size(config: config_lib.Config,

@@ -32,8 +32,6 @@ class Plan:
   """How long to train: K, T, M and m of the paper, see Config; num_rows is n in training.
 
   rounds_before: rounds that another network has trained the codes in already.
-  small_rounds: the first rounds, which see small images.
-  small_cost: time that a small image takes, as a share of that of a whole one.
   """
   num_rows: int
   num_rounds: int
@@ -43,8 +41,6 @@ class Plan:
   shuffle: bool
   steps_per_call: int = 1
   rounds_before: int = 0
-  small_rounds: int = 0
-  small_cost: float = 1.0
 
   @property
   def steps_per_epoch(self) -> int:
@@ -71,10 +67,6 @@ class Plan:
     epochs, rest = divmod(steps, self.steps_per_epoch)
     return epochs * self.num_sampled + rest * self.batch_size
 
-  def work_after(self, steps: int) -> float:
-    """Steps on whole images that would take as long as so many steps."""
-    return steps - (1 - self.small_cost) * min(steps, self.small_rounds * self.steps_per_round)
-
 
 def make_plan(config: config_lib.Config, num_rows: int) -> Plan:
   """The plan of a Config for so many rows for training."""
@@ -83,8 +75,7 @@ def make_plan(config: config_lib.Config, num_rows: int) -> Plan:
               epochs_per_round=config.epochs_per_round, batch_size=config.batch_size,
               num_sampled=config.sample_size(num_rows), shuffle=config.shuffle,
               steps_per_call=several if config.input == 'features' else 1,
-              rounds_before=config.head_rounds, small_rounds=config.small_rounds,
-              small_cost=(config.small_size / config.image_size)**2 if config.small_rounds else 1.0)
+              rounds_before=config.head_rounds)
 
 
 class Pause(NamedTuple):
@@ -160,8 +151,7 @@ def _only_in_turn(direction, turn, turns, steps_per_turn):
 
 
 def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
-        devices: step_lib.Devices, train_step: Callable[[int], Callable], feed: step_lib.Feed,
-        encode: Callable,
+        devices: step_lib.Devices, train_step: Callable, feed: step_lib.Feed, encode: Callable,
         key: jax.Array, on_step: Callable[[int], bool],
         history: Sequence[dict[str, float]] = ()) -> Iterator[Pause]:
   """Trains from wherever the state is and pauses after every round.
@@ -171,7 +161,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
     plan: how long, and when codes change.
     method: its loss and its update of the codes.
     devices: where it runs.
-    train_step: round -> the step of that round, see step.make_train_step.
+    train_step: see step.make_train_step.
     feed: batches of training rows [B] -> their images on the devices.
     encode: (state, training rows [m]) -> outputs, for --code_embeddings=fresh.
     key: root of the draws of rows and orders.
@@ -201,7 +191,7 @@ def fit(state: step_lib.TrainState, plan: Plan, method: base.DeepMethod, *,
       batches, shard = pipeline.stack(batches, plan.steps_per_call), devices.shard_steps
     stop = False
     for batch, images in zip(batches, feed(batch.row for batch in batches)):
-      state, of_call = train_step(r)(state, targets, images, shard(batch))
+      state, of_call = train_step(state, targets, images, shard(batch))
       metrics.append(of_call)
       _check_finite(metrics[-2:][0]['loss'], r)  # waits for all calls but the newest
       made = batch.row.size // plan.batch_size

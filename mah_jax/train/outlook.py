@@ -31,8 +31,6 @@ def of_network(trainer: trainer_lib.Trainer, state: step_lib.TrainState, workdir
            f'{trainer.features.values.shape[1]} numbers')
   if config.keep_maps:
     reads += f' (its first {_counted(config.frozen_stages, "stage")} passed once)'
-  if plan.small_rounds:
-    reads += f' ({config.small_size} px in the first {_counted(plan.small_rounds, "round")})'
   done = int(state.step) // plan.steps_per_round
   rounds = (f'rounds {done + 1} to {plan.num_rounds}' if done else
             _counted(plan.num_rounds, 'round'))
@@ -73,10 +71,9 @@ def _counted(count: int, word: str) -> str:
   return f'{count} {word}' if count == 1 else f'{count} {word}s'
 
 
-def seconds_left(seconds: float, plan: loop.Plan, first: int, step: int) -> float:
+def seconds_left(seconds: float, first: int, step: int, num_steps: int) -> float:
   """How long the steps after `step` take, if those after `first` have taken so many seconds."""
-  first, done, whole = map(plan.work_after, (first, step, plan.num_steps))
-  return seconds / max(done - first, plan.small_cost) * (whole - done)
+  return seconds / max(step - first, 1) * (num_steps - step)
 
 
 class Pace:
@@ -107,10 +104,9 @@ class Pace:
 
   def _warn(self, step: int, now: float):
     first, began = self._began
-    left = seconds_left(now - began, self._plan, first, step)
+    left = seconds_left(now - began, first, step, self._plan.num_steps)
     if left >= LONG:
-      work = self._plan.work_after(step) - self._plan.work_after(first)
-      self._say(self._sentence(left, work * self._plan.batch_size / (now - began)))
+      self._say(self._sentence(left, (step - first) * self._plan.batch_size / (now - began)))
 
   def _sentence(self, left: float, speed: float) -> str:
     """The remedy for training that takes so many seconds at so many images a second."""

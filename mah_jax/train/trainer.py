@@ -52,7 +52,6 @@ class Programs:
   optimizer: it changes parameters.
   start: see step.make_start.
   train_step: see step.make_train_step.
-  small_train_step: the step of the rounds that see small images; None where there are none.
   """
 
   def __init__(self, config: config_lib.Config, method: base.DeepMethod, plan: loop.Plan,
@@ -68,13 +67,10 @@ class Programs:
         moves=self._moves if config.frozen_stages else None)
     self.start = step_lib.make_start(self.network, self.optimizer, self.encoder.input_shape,
                                      plan.num_sampled)
-    make_step = functools.partial(
-        step_lib.make_train_step, devices, loss=method.loss, precision=self.encoder.precision,
+    self.train_step = step_lib.make_train_step(
+        devices, self.encoder.prepare, method.loss, self.encoder.precision,
         average_statistics=config.batch_norm == 'device',
         fixed_statistics=config.batch_norm == 'fixed')
-    self.train_step = make_step(prepare=self.encoder.prepare)
-    self.small_train_step = make_step(prepare=encoder_lib.make_prepare(
-        config, reads._replace(size=config.small_size))) if config.small_rounds else None
 
   def _moves(self, params: Mapping[str, Any]) -> dict[str, Any]:
     """Whether training changes the parts of the network; it does not where they are frozen."""
@@ -170,13 +166,9 @@ class Trainer:
     """Trains from wherever the state is; see `loop.fit`."""
     self.check_memory(state)
     return loop.fit(
-        state, self.plan, self.method, devices=self.devices, train_step=self._train_step_of,
+        state, self.plan, self.method, devices=self.devices, train_step=self.train_step,
         feed=self.feed_database, encode=self.database_outputs, key=self.key, on_step=on_step,
         history=history)
-
-  def _train_step_of(self, round_: int) -> Callable:
-    return (self.programs.small_train_step if round_ < self.plan.small_rounds
-            else self.train_step)
 
   def check_memory(self, state: step_lib.TrainState):
     """Refuses a training step that the devices have too little memory for.
@@ -331,10 +323,9 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   config = trainer.config
   defaults = {name: options.fields(config)[name].default for name in (
       'head_rounds', 'head_learning_rate', 'batch_norm', 'frozen_stages', 'keep_maps', 'augment',
-      'shift_pixels', 'small_rounds', 'small_size', 'lr_drop_rounds', 'warmup', 'mirror')}
+      'shift_pixels', 'lr_drop_rounds', 'warmup', 'mirror')}
   before = begin(dataclasses.replace(
       config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
-      image_size=config.small_size if config.small_rounds else config.image_size,
       learning_rate=config.head_learning_rate, lr_schedule='triangle'),
       trainer.data, trainer.devices, maps=trainer.maps)
   with console.bar(before.trainer.plan.num_steps, 'training heads') as bar:
