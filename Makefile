@@ -33,7 +33,6 @@ cifar: .venv/ready
 	$(PY) -m mah_jax.data.fetch cifar10 --data_dir=data
 	$(PY) -m mah_jax.data.fetch resnet50 --data_dir=data
 	$(PY) -m mah_jax.main --flagfile=launch/cifar_finetune.cfg
-	$(PY) -m mah_jax.main --flagfile=launch/cifar_finetune_96.cfg
 
 paper: .venv/ready .venv/report
 	$(PY) -m mah_jax.data.fetch cifar10 --data_dir=data

@@ -355,6 +355,10 @@ class Config:
     if self.num_seeds > 1 and spec.trains_network:
       raise errors.UsageError(f'--num_seeds averages methods that fit in seconds; train '
                               f'{self.method} once for each --seed, with a --workdir of its own.')
+    if getattr(self.options, 'code_init', '') == 'alike' and not (
+        self.reads_features or self.head_rounds):
+      raise errors.UsageError('--code_init=alike compares features of the images: use it with '
+                              '--head_rounds or --input=features.')
     spec.check(self.options, lengths)
 
   def _check_without_effect(self):

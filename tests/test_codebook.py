@@ -1,4 +1,4 @@
-"""Codebooks are separated and nested; codes of label sets by hand, balanced and nested."""
+"""Codebooks are separated, near for confused labels, nested; so are codes of label sets by hand."""
 
 import itertools
 import pathlib
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mah_jax import codebook
+from mah_jax.methods import confusion
 
 LABEL_SETS = pathlib.Path(__file__).parent / 'data' / 'mirflickr_label_sets.npz'
 
@@ -34,6 +35,51 @@ def test_codebooks_are_distinct_separated_and_nested(seed):
 def test_codebooks_are_those_of_earlier_versions(arguments, texts):
   for book, text in zip(codebook.codebook(*arguments), texts, strict=True):
     assert ' '.join(''.join('1' if bit > 0 else '0' for bit in word) for word in book) == text
+
+
+def _energy(book, shares):
+  """What a codebook of [L, c] minimises, pair by pair."""
+  c = book.shape[1]
+  return sum(0.25 ** np.sum(a != b) + codebook.PULL * c / 2**c * shares[i, j] * np.sum(a != b)
+             for i, a in enumerate(book) for j, b in enumerate(book) if i != j)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_labels_that_are_confused_have_near_codewords(seed):
+  shares = np.zeros((4, 4))
+  shares[0, 1] = shares[3, 2] = 0.1
+  short, long = codebook.codebook(4, (2, 6), seed, shares)
+  best = min(_energy(np.array(book), shares)
+             for book in itertools.permutations(itertools.product((-1, 1), repeat=2)))
+  assert _energy(short, shares) == pytest.approx(best)
+  for book in (short, long):
+    distance = np.sum(book[:, None] != book[None], axis=2)
+    others = distance[np.ix_([0, 1], [2, 3])]
+    assert 0 < max(distance[0, 1], distance[2, 3]) < np.mean(others)
+  assert _energy(long, shares) < _energy(codebook.codebook(4, (2, 6), seed)[1], shares)
+
+
+def test_the_diagonal_of_confusions_does_not_matter():
+  books = [codebook.codebook(5, (3, 7), 0, shares) for shares in (np.eye(5), None)]
+  for book, plain in zip(*books):
+    np.testing.assert_array_equal(book, plain)
+
+
+def test_confusions_are_those_of_the_least_squares_classifier():
+  rng = np.random.default_rng(0)
+  labels = np.eye(4, dtype=np.uint8)[rng.integers(3, size=5000)]  # no image has the last label
+  features = (3.0 + rng.normal(size=(5000, 6)) * [1, 5, 1, 1, 1, 1]).astype(np.float32)
+  features[:, :3] += labels[:, :3] * [[1.5, 3.0, 1.5]]
+  features[:, 5] = 7.0  # which never changes
+  x = np.hstack([(features - features.mean(0)) / np.maximum(features.std(0), 1e-3),
+                 np.ones((5000, 1))]).astype(np.float64)
+  ridge = np.sqrt(confusion.RIDGE * 5000) * np.eye(7)
+  weights = np.linalg.lstsq(np.vstack([x, ridge]), np.vstack([labels, np.zeros((7, 4))]))[0]
+  likeliest = (x @ weights).argmax(axis=1)
+  expected = [[np.mean(likeliest[labels[:, a] == 1] == b) if a < 3 else 0 for b in range(4)]
+              for a in range(4)]
+  np.testing.assert_allclose(confusion.of_classifier(features, labels), expected, atol=2e-3)
+  assert 0.05 < expected[0][1] < 0.95
 
 
 def test_more_labels_than_codewords_share_them_evenly():

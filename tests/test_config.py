@@ -38,6 +38,7 @@ LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
     ({'warmup': 1.0}, '--warmup=1.0'),
     ({'method': 'none'}, '--method=none is not one of mah, adsh'),
     ({'hold_codes_rounds': 2}, '--code_init=codebook'),
+    ({'code_init': 'alike'}, '--code_init=alike compares features .* --head_rounds'),
 ])
 def test_a_wrong_value_is_refused_by_name(changes, words):
   with pytest.raises(errors.UsageError, match=words):

@@ -8,8 +8,10 @@ import pytest
 import random_weights
 import toy
 
+from mah_jax import codebook
 from mah_jax import main
 from mah_jax.data import pipeline
+from mah_jax.methods import confusion
 from mah_jax.methods import scaling
 from mah_jax.models import heads
 from mah_jax.train import trainer
@@ -18,7 +20,8 @@ NETWORK = ['--dataset=digits', '--width=8', '--image_size=0', '--crop=1.0', '--n
            '--code_lengths=4,8', '--code_init=codebook', '--scale_heads', '--batch_size=64',
            '--num_sampled=0', '--epochs_per_round=1', '--shuffle', '--momentum=0.9',
            '--lr_drop_rounds=', '--num_devices=1', '--hold_codes_rounds=9']
-HEADS_FIRST = [*NETWORK, '--head_rounds=6', '--head_learning_rate=0.01', '--optimizer=adam',
+HEADS_FIRST = [*NETWORK, '--code_init=alike', '--head_rounds=6', '--head_learning_rate=0.01',
+               '--optimizer=adam',
                '--batch_norm=fixed', '--learning_rate=0.003', '--num_rounds=3']
 
 
@@ -56,7 +59,8 @@ def test_a_network_starts_from_heads_that_its_features_taught(method, source):
   """Its outputs for images are those of the heads for features, and it has their codes."""
   one = method not in ('mah', 'classifier')
   flags = {'method': method, 'width': 8, 'pretrained': str(source),
-           'num_sampled': 300, 'optimizer': 'adam', **({'code_lengths': (5,)} if one else {})}
+           'num_sampled': 300, 'optimizer': 'adam', **({'code_lengths': (5,)} if one else {}),
+           **({'code_init': 'alike', 'hold_codes_rounds': 9} if method == 'mah' else {})}
   data, devices = toy.dataset(), toy.make().devices
   made, start, *_ = trainer.begin(
       toy.settings(**flags, head_rounds=3, head_learning_rate=0.01), data, devices)
@@ -70,6 +74,10 @@ def test_a_network_starts_from_heads_that_its_features_taught(method, source):
     np.testing.assert_allclose(u, v, rtol=1e-3, atol=1e-4)
   for b, expected in zip(start.codes, end.codes, strict=True):
     np.testing.assert_array_equal(b, expected)
+  if method == 'mah':
+    shares = confusion.of_classifier(before.features.values[data.protocol.training], before.labels)
+    for b, words in zip(start.codes, codebook.codebook(5, (3, 5), 0, shares)):
+      np.testing.assert_array_equal(b, words[before.labels.argmax(axis=1)])
 
 
 @pytest.fixture(scope='module')

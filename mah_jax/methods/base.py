@@ -47,11 +47,13 @@ class Task(NamedTuple):
   code_lengths: bits of each code, ascending.
   num_sampled: m, rows of the database that a round trains on.
   seed: of everything random.
+  features: () -> features of the database, [n, D]; None where the network reads images.
   """
   labels: np.ndarray
   code_lengths: tuple[int, ...]
   num_sampled: int
   seed: int
+  features: Callable[[], np.ndarray] | None = None
 
 
 class Fitted(NamedTuple):

@@ -17,6 +17,7 @@ from mah_jax import losses
 from mah_jax import options as options_lib
 from mah_jax import similarity
 from mah_jax.methods import base
+from mah_jax.methods import confusion
 from mah_jax.models import heads
 
 
@@ -29,8 +30,10 @@ class HeadOptions(base.CodeOptions):
       'balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S sums to zero; signed '
       'is -1, the paper\'s text.', choices=('balanced', 'signed'))
   code_init: str = options_lib.option(
-      'zeros', 'Database codes B before training: zeros, random signs, or a codebook of '
-      'well-separated codewords, one per class.', choices=('zeros', 'random', 'codebook'))
+      'zeros', 'Database codes B before training: zeros, random signs, a codebook of '
+      'well-separated codewords, one per class, or alike: a codebook in which classes that a '
+      'linear classifier confuses, by the features of the images, have near codewords.',
+      choices=('zeros', 'random', 'codebook', 'alike'))
   scale_heads: bool = options_lib.option(
       False, 'Divide a head\'s loss by the square of its length c, with which it grows, so that '
       '--code_lengths can be changed alone.')
@@ -44,7 +47,7 @@ class HeadOptions(base.CodeOptions):
     super().__post_init__()
     if self.hold_codes_rounds and self.code_init == 'zeros':
       raise errors.UsageError('--hold_codes_rounds needs codes worth holding: use it with '
-                              '--code_init=codebook or random.')
+                              '--code_init=codebook, alike or random.')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +107,11 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
     return heads.HashNetwork(make_backbone(), heads.HEADS[options.heads](code_lengths))
 
   def init_codes():
-    if options.code_init == 'codebook':
-      books = codebook.codebook(num_labels, code_lengths, task.seed)
+    if options.code_init in ('codebook', 'alike'):
+      # A network on images takes over the codes of the heads that learned from features first.
+      confusions = (confusion.of_classifier(task.features(), labels)
+                    if options.code_init == 'alike' and task.features else None)
+      books = codebook.codebook(num_labels, code_lengths, task.seed, confusions)
       return tuple(codebook.codes_from_labels(labels, words) for words in books)
     if options.code_init == 'random':
       rng = np.random.default_rng(task.seed)

@@ -113,7 +113,8 @@ class Trainer:
     self.labels = data.labels[data.protocol.training]
     self.plan = loop.make_plan(config, len(self.labels))
     self.method = config.spec.make(config.options, base.Task(
-        self.labels, config.code_lengths, self.plan.num_sampled, config.seed))
+        self.labels, config.code_lengths, self.plan.num_sampled, config.seed,
+        None if features is None else lambda: features.values[data.protocol.training]))
     self.key = jax.random.key(config.seed)
     self._keys = [jax.random.fold_in(self.key, use) for use in (loop.INIT, loop.AUGMENT)]
     self._sources = sources or sources_lib.Sources()
