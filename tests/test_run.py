@@ -408,7 +408,7 @@ def test_a_loss_that_is_not_finite_ends_with_one_sentence(tmp_path, capsys):
     (['--backbone=resnet50', '--width=64'], 2, '--backbone=compact'),
     (['--normalize=imagenet'], 2, '--normalize=dataset'),
     (['--feature=logits'], 2, '--feature=pooled'),
-    (['--image_size=4'], 2, 'it needs 8 or more'),
+    (['--image_size=4'], 2, 'use --image_size=8 or more'),
     (['--workdir=pyproject.toml/run'], 1, '--workdir=pyproject.toml/run cannot be written to'),
 ])
 def test_bad_input_gives_one_sentence_and_its_exit_code(
