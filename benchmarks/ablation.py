@@ -38,6 +38,7 @@ def single(c: str) -> tuple[str, ...]:
 # Rows of the table: what differs, and the flags of each run by the folder that it is kept in.
 ROWS = {
     BASE: {'base': ()},
+    'near codewords for classes that look alike': {'alike': ('--code_init=alike',)},
     'held for 3 of 10 rounds, then DCC': {'held_3': ('--hold_codes_rounds=3',)},
     'never held': {'not_held': UPDATED},
     'random codes, never held': {'random': ('--code_init=random', *UPDATED)},
