@@ -65,7 +65,7 @@ def test_the_diagonal_of_confusions_does_not_matter():
     np.testing.assert_array_equal(book, plain)
 
 
-def test_confusions_are_those_of_the_least_squares_classifier():
+def test_confusions_are_those_of_least_squares_on_other_rows():
   rng = np.random.default_rng(0)
   labels = np.eye(4, dtype=np.uint8)[rng.integers(3, size=5000)]  # no image has the last label
   features = (3.0 + rng.normal(size=(5000, 6)) * [1, 5, 1, 1, 1, 1]).astype(np.float32)
@@ -73,13 +73,23 @@ def test_confusions_are_those_of_the_least_squares_classifier():
   features[:, 5] = 7.0  # which never changes
   x = np.hstack([(features - features.mean(0)) / np.maximum(features.std(0), 1e-3),
                  np.ones((5000, 1))]).astype(np.float64)
-  ridge = np.sqrt(confusion.RIDGE * 5000) * np.eye(7)
-  weights = np.linalg.lstsq(np.vstack([x, ridge]), np.vstack([labels, np.zeros((7, 4))]))[0]
-  likeliest = (x @ weights).argmax(axis=1)
+  likeliest, part = np.zeros(5000, int), np.arange(5000) % confusion.PARTS
+  for i in range(confusion.PARTS):
+    ridge = np.sqrt(confusion.RIDGE * np.sum(part != i)) * np.eye(7)
+    weights = np.linalg.lstsq(np.vstack([x[part != i], ridge]),
+                              np.vstack([labels[part != i], np.zeros((7, 4))]))[0]
+    likeliest[part == i] = (x[part == i] @ weights).argmax(axis=1)
   expected = [[np.mean(likeliest[labels[:, a] == 1] == b) if a < 3 else 0 for b in range(4)]
               for a in range(4)]
   np.testing.assert_allclose(confusion.of_classifier(features, labels), expected, atol=2e-3)
   assert 0.05 < expected[0][1] < 0.95
+
+
+def test_confusions_are_seen_where_a_classifier_could_learn_its_rows_by_heart():
+  rng = np.random.default_rng(0)
+  labels = np.eye(2, dtype=np.uint8)[rng.integers(2, size=300)]
+  shares = confusion.of_classifier(rng.normal(size=(300, 600)).astype(np.float32), labels)
+  assert np.all(np.abs(shares - 0.5) < 0.2)  # of noise a half is taken for the other
 
 
 def test_more_labels_than_codewords_share_them_evenly():

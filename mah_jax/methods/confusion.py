@@ -7,10 +7,11 @@ import numpy as np
 from mah_jax.methods import scaling
 
 RIDGE = 0.01  # added to the mean square of each standardised feature, which is 1
+PARTS = 5     # each part of the rows is judged by a classifier of the others
 
 
 def of_classifier(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-  """Confusions of the least-squares classifier on the very rows that it is fitted to.
+  """Confusions of least-squares classifiers on rows that they were not fitted to.
 
   Args:
     features: [n, D].
@@ -34,14 +35,17 @@ def of_classifier(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     x = scaled(rows)
     return x.T @ np.concatenate([x, wanted], axis=1)
 
-  both = scaling.sum_over_blocks(products, features, labels)  # [D + 1, D + 1 + L]
-  gram, targets = np.split(both, [len(both)], axis=1)
-  weights = np.linalg.solve(gram + RIDGE * len(features) * np.eye(len(gram)), targets)
-  weights = weights.astype(np.float32)
+  parts = [(features[i::PARTS], labels[i::PARTS]) for i in range(PARTS)]
+  sums = [scaling.sum_over_blocks(products, *part) for part in parts]  # [D + 1, D + 1 + L] each
+  counts = np.zeros((labels.shape[1],) * 2)
+  for part, own in zip(parts, sums):
+    gram, targets = np.split(sum(sums) - own, [len(own)], axis=1)
+    ridge = RIDGE * (len(features) - len(part[0])) * np.eye(len(gram))
+    weights = np.linalg.solve(gram + ridge, targets).astype(np.float32)
 
-  def taken(rows, wanted):
-    likeliest = np.argmax(scaled(rows) @ weights, axis=1)
-    return wanted.T @ (likeliest[:, None] == np.arange(labels.shape[1]))
+    def taken(rows, wanted, weights=weights):
+      likeliest = np.argmax(scaled(rows) @ weights, axis=1)
+      return wanted.T @ (likeliest[:, None] == np.arange(labels.shape[1]))
 
-  return (scaling.sum_over_blocks(taken, features, labels)
-          / np.maximum(labels.sum(axis=0), 1)[:, None])
+    counts += scaling.sum_over_blocks(taken, *part)
+  return counts / np.maximum(labels.sum(axis=0), 1)[:, None]
