@@ -218,7 +218,7 @@ def test_links_lead_somewhere(page):
 def test_readme_is_short_and_links_to_all_docs():
   lines = README.read_text().splitlines()
   assert len(lines) <= 180
-  assert max(map(len, lines)) <= 120
+  assert max(len(line) for line in lines if not line.startswith('|')) <= 120
   for page in ROOT.glob('docs/*.md'):
     assert f'(docs/{page.name})' in README.read_text(), page
 
