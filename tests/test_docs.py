@@ -275,6 +275,15 @@ def _check_scores(head, cells, results):
   return count
 
 
+def test_kept_runs_have_flags_of_this_version_and_can_be_scored_again():
+  kept = [path.parent for path in ROOT.glob('results/**/config.json')
+          if (path.parent / 'codes.npz').exists()]
+  for folder in kept:
+    made = flags.from_arguments(['--mode=evaluate', f'--workdir={folder}'])
+    assert not made.data_dir.startswith('/') and (folder / 'results.json').exists()
+  assert len(kept) > 40
+
+
 def test_numbers_of_result_tables_are_those_of_results():
   counts = {page: sum(_check_scores(*row) for row in _scored(page)) for page in PAGES}
   assert counts[README] >= 9  # MAH-2, the control and COSDISH at three lengths
