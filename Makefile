@@ -1,6 +1,6 @@
 # make run    sets up, trains the quickstart, prints and writes its scores
 # make test   sets up, runs the tests
-# make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains a ResNet-50 at 96 px: an hour on two cores
+# make cifar  sets up, fetches CIFAR-10 and ImageNet weights, trains a ResNet-50 at 96 px: an hour on one core
 # make paper  sets up, fetches, makes the paper's tables and figures: 950 runs, two hours on two cores
 #             (ONLY=table1,figure5 some of them; SEEDS=1 with fewer seeds)
 # make bench  sets up, measures speed side by side with the alternatives

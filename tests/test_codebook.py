@@ -90,6 +90,8 @@ def test_confusions_are_seen_where_a_classifier_could_learn_its_rows_by_heart():
   labels = np.eye(2, dtype=np.uint8)[rng.integers(2, size=300)]
   shares = confusion.of_classifier(rng.normal(size=(300, 600)).astype(np.float32), labels)
   assert np.all(np.abs(shares - 0.5) < 0.2)  # of noise a half is taken for the other
+  alone = confusion.of_classifier(np.ones((1, 3), np.float32), labels[:1])
+  assert alone.shape == (2, 2)  # nothing to learn from, and nothing to fail at
 
 
 def test_more_labels_than_codewords_share_them_evenly():

@@ -21,8 +21,7 @@ NETWORK = ['--dataset=digits', '--width=8', '--image_size=0', '--crop=1.0', '--n
            '--num_sampled=0', '--epochs_per_round=1', '--shuffle', '--momentum=0.9',
            '--lr_drop_rounds=', '--num_devices=1', '--hold_codes_rounds=9']
 HEADS_FIRST = [*NETWORK, '--code_init=alike', '--head_rounds=6', '--head_learning_rate=0.01',
-               '--optimizer=adam',
-               '--batch_norm=fixed', '--learning_rate=0.003', '--num_rounds=3']
+               '--optimizer=adam', '--batch_norm=fixed', '--learning_rate=0.003', '--num_rounds=3']
 
 
 @pytest.fixture(scope='module')

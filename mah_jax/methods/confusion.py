@@ -40,7 +40,7 @@ def of_classifier(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
   counts = np.zeros((labels.shape[1],) * 2)
   for part, own in zip(parts, sums):
     gram, targets = np.split(sum(sums) - own, [len(own)], axis=1)
-    ridge = RIDGE * (len(features) - len(part[0])) * np.eye(len(gram))
+    ridge = RIDGE * max(1, len(features) - len(part[0])) * np.eye(len(gram))
     weights = np.linalg.solve(gram + ridge, targets).astype(np.float32)
 
     def taken(rows, wanted, weights=weights):
