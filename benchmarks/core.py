@@ -93,12 +93,13 @@ def update_in_child(n, pipe, m=2_000, c=16):
   codes = jax.device_put(rng.integers(0, 2, (n, c), np.int8) * np.int8(2) - np.int8(1))
   embeddings = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
   sampled = rng.integers(n, size=m).astype(np.int32)
+  levels = similarity.Levels(np.ones(10), np.full(10, -1 / 9))
   before = memory('VmRSS')
   pathlib.Path('/proc/self/clear_refs').write_text('5')  # the peak begins anew
 
   def row_problem():
     position, rest = discrete.row_problem(embeddings, sampled, of_row,
-                                          np.eye(10, dtype=np.float32), 1 / 9, GAMMA)
+                                          np.eye(10, dtype=np.float32), levels, GAMMA)
     return (codes, of_row, position), rest
 
   times = seconds(lambda: devices.over_rows(descend_rows, *row_problem()), 6)[1:]
@@ -135,17 +136,17 @@ def products_row(m=2_000, c=8, repeats=5):
   sampled = rng.permutation(len(labels))[:m]
   h = rng.normal(size=(m, c)).astype(np.float32)
   groups = similarity.group_rows(labels)
-  r = similarity.dissimilar_value(groups, sampled, 'balanced')
+  levels = similarity.levels(groups, sampled, 'balanced')
   of_row, label_sets = jax.device_put((groups.of_row, groups.sets))
   floats = jax.device_put(labels.astype(np.float32))
 
   @jax.jit
   def by_sets(h, sampled, of_row, label_sets):
-    return similarity.set_sums(h, of_row[sampled], label_sets, r)[of_row]
+    return similarity.query_sums(h, of_row[sampled], label_sets, levels)[of_row]
 
   @jax.jit
   def dense(h, sampled, floats):
-    s = jax.numpy.where(floats[sampled] @ floats.T > 0, 1.0, -r)  # [m, n]
+    s = jax.numpy.where(floats[sampled] @ floats.T > 0, 1.0, levels.dissimilar[0])  # [m, n]
     return jax.numpy.matmul(s.T, h, precision='highest')
 
   np.testing.assert_allclose(by_sets(h, sampled, of_row, label_sets), dense(h, sampled, floats),

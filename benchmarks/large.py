@@ -20,6 +20,7 @@ import numpy as np
 from mah_jax import compiling
 from mah_jax import discrete
 from mah_jax import distinct
+from mah_jax import similarity
 from mah_jax.evaluation import hamming
 from mah_jax.evaluation import metrics
 from mah_jax.evaluation import ties
@@ -51,10 +52,11 @@ def update(n: int) -> dict[str, float]:
   rng = np.random.default_rng(2)
   embeddings = np.tanh(rng.normal(size=(SAMPLED, BITS))).astype(np.float32)
   sampled = rng.integers(n, size=SAMPLED).astype(np.int32)
+  levels = similarity.Levels(np.ones(CLASSES), np.full(CLASSES, -1 / (CLASSES - 1)))
   for _ in range(2):
     began = time.monotonic()
     position, problem = discrete.row_problem(
-        embeddings, sampled, kind, np.eye(CLASSES, dtype=np.float32), 1 / (CLASSES - 1), GAMMA)
+        embeddings, sampled, kind, np.eye(CLASSES, dtype=np.float32), levels, GAMMA)
     position = np.asarray(position)
     for start in range(0, n, BLOCK):
       part = slice(start, start + BLOCK)

@@ -53,7 +53,7 @@ def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np
     labels: 0/1 labels of the database, [n, L].
     sampled: row numbers Omega, [m].
     gamma: weight of the quantization term.
-    similarity: 'balanced' or 'signed', see `similarity.dissimilar_value`.
+    similarity: 'balanced', 'signed' or 'standardized', see `similarity.levels`.
     sweeps: passes over the bits.
 
   Returns:
@@ -64,8 +64,8 @@ def dcc(codes: jax.Array, embeddings: jax.Array, labels: np.ndarray, sampled: np
   """
   _check_update(codes, embeddings, labels, sampled, gamma, sweeps)
   groups = similarity_lib.group_rows(labels)
-  r = similarity_lib.dissimilar_value(groups, np.asarray(sampled), similarity)
-  position, problem = row_problem(embeddings, sampled, groups.of_row, groups.sets, r, gamma)
+  levels = similarity_lib.levels(groups, np.asarray(sampled), similarity)
+  position, problem = row_problem(embeddings, sampled, groups.of_row, groups.sets, levels, gamma)
   return descend_rows((codes, groups.of_row, position), *problem, sweeps=sweeps)
 
 
@@ -99,7 +99,7 @@ def _check_update(codes, embeddings, labels, sampled, gamma, sweeps):
 
 @jax.jit
 def row_problem(embeddings: jax.Array, sampled: jax.Array, set_of_row: jax.Array,
-                sets: jax.Array, r: jax.Array,
+                sets: jax.Array, levels: similarity_lib.Levels,
                 gamma: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
   """The problem that Eq. 8 poses for each row b of B: min b'Gb - 2 b.pull, rows independent.
 
@@ -112,7 +112,7 @@ def row_problem(embeddings: jax.Array, sampled: jax.Array, set_of_row: jax.Array
     sampled: row numbers Omega, [m].
     set_of_row: number of each row's label set, [n]; see `similarity.Groups`.
     sets: the label sets, [g, L].
-    r: see `similarity.dissimilar_value`.
+    levels: the values of S, see `similarity.levels`.
     gamma: weight of the quantization term.
 
   Returns:
@@ -121,7 +121,7 @@ def row_problem(embeddings: jax.Array, sampled: jax.Array, set_of_row: jax.Array
   """
   m, c = embeddings.shape
   chex.assert_shape(sampled, (m,))
-  set_pull = c * similarity_lib.set_sums(embeddings, set_of_row[sampled], sets, r)
+  set_pull = c * similarity_lib.query_sums(embeddings, set_of_row[sampled], sets, levels)
   sampled_pull = jnp.pad(gamma * embeddings, ((0, 1), (0, 0)))
   positions = jnp.arange(m, dtype=jnp.int32)
   position = jnp.full(len(set_of_row), m, jnp.int32).at[sampled].set(positions)

@@ -10,7 +10,7 @@ import numpy as np
 from mah_jax import distinct
 
 Array = jax.Array | np.ndarray
-SIMILARITIES = ('balanced', 'signed')
+SIMILARITIES = ('balanced', 'signed', 'standardized')
 WEIGHTS = ('equal', 'balanced')
 PAIRS = 2**22  # pairs of label sets that are compared at a time, 16 MB in float32
 
@@ -68,44 +68,71 @@ def pair_weights(labels: np.ndarray, kind: str) -> tuple[float, float]:
   return pairs / (2 * similar), pairs / (2 * (pairs - similar))
 
 
-def dissimilar_value(groups: Groups, sampled: np.ndarray, similarity: str) -> float:
-  """The r in S_ij = -r for a dissimilar pair; S_ij = 1 for a similar one.
+class Levels(NamedTuple):
+  """The two values of S for a query i, by the query's label set.
+
+  similar: S_ij where i and j share a label, [g].
+  dissimilar: S_ij where they do not, [g].
+  """
+  similar: Array
+  dissimilar: Array
+
+
+def levels(groups: Groups, sampled: np.ndarray, similarity: str) -> Levels:
+  """The values of S for the sampled rows as queries.
 
   Args:
     groups: the database's label sets.
     sampled: row numbers Omega, [m].
-    similarity: 'signed' is the paper's text, r = 1. 'balanced' is the authors' script,
-      r = similar pairs / dissimilar pairs, so that S sums to zero over the sample.
+    similarity: 'signed' is the paper's text, 1 and -1. 'balanced' is the authors' script, 1 and
+      -r with r = similar pairs / dissimilar pairs, so that S sums to zero over the sample; r = 1
+      where all pairs are similar. 'standardized' gives each query values with mean 0 and mean
+      square 1 over the database, and 0 to a query that is similar to all rows or to none.
 
   Returns:
-    r; 1 when every sampled row is similar to every database row.
+    Levels of all g label sets, float64.
   """
   if similarity not in SIMILARITIES:
     raise ValueError(f'similarity={similarity!r} is not one of {", ".join(SIMILARITIES)}.')
-  pairs = len(sampled) * len(groups.of_row)
+  n, ones = len(groups.of_row), np.ones(len(groups.sets))
+  if similarity == 'standardized':
+    share = groups.degree / n  # p: (1 - p) and -p have mean 0 and mean square p (1 - p)
+    tells = (share > 0) & (share < 1)
+    odds = np.sqrt((1 - share) / share, where=tells, out=ones)
+    return Levels(np.where(tells, odds, 0.0), np.where(tells, -1 / odds, 0.0))
+  pairs = len(sampled) * n
   similar = int(groups.degree[groups.of_row[sampled]].sum())
-  if similarity == 'signed' or similar == pairs:
-    return 1.0
-  return similar / (pairs - similar)
+  r = 1.0 if similarity == 'signed' or similar == pairs else similar / (pairs - similar)
+  return Levels(ones, -r * ones)
 
 
-def set_sums(values: Array, set_of_value: Array, sets: Array, r: Array) -> jax.Array:
-  """Sums of values weighted by S, for each label set: [m, c], [m], [g, L] -> [g, c].
+def database_sums(codes: Array, set_of_row: Array, sets: Array, levels: Levels) -> jax.Array:
+  """SB of a query with each label set: sum_j S(g, j) b_j. [n, c], [n], [g, L] -> [g, c]."""
+  similar, dissimilar = (values[:, None] for values in levels)
+  near = near_sums(codes, set_of_row, sets)
+  return (similar - dissimilar) * near + dissimilar * codes.sum(axis=0)
 
-  Entry g is sum_i S(g, i) values_i. With values H of the sampled rows this is S'H, with values
-  B of all rows it is SB, both up to a gather by the row's label set. Memory is bounded: at most
-  `PAIRS` pairs are compared at a time.
+
+def query_sums(embeddings: Array, set_of_query: Array, sets: Array, levels: Levels) -> jax.Array:
+  """S'H of a database row with each label set: sum_i S_ig h_i. [m, c], [m], [g, L] -> [g, c]."""
+  similar, dissimilar = (values[set_of_query, None] for values in levels)
+  near = near_sums((similar - dissimilar) * embeddings, set_of_query, sets)
+  return near + (dissimilar * embeddings).sum(axis=0)
+
+
+def near_sums(values: Array, set_of_value: Array, sets: Array) -> jax.Array:
+  """The sum of the values that share a label with each label set: [m, c], [m], [g, L] -> [g, c].
+
+  Memory is bounded: at most `PAIRS` pairs are compared at a time.
   """
   m, g = len(values), len(sets)
   if g * g <= PAIRS:
-    near = _near_sums(sets, sets, _sums_of_sets(values, set_of_value, g))
-  else:
-    # A few values are compared one by one, many are first summed within their label sets.
-    others, sums = ((sets[set_of_value], values) if m < g else
-                    (sets, _sums_of_sets(values, set_of_value, g)))
-    near = jax.lax.map(lambda one: _near_sums(one[None], others, sums)[0], sets,
-                       batch_size=max(1, PAIRS // len(others)))
-  return (1.0 + r) * near - r * values.sum(axis=0)
+    return _near_sums(sets, sets, _sums_of_sets(values, set_of_value, g))
+  # A few values are compared one by one, many are first summed within their label sets.
+  others, sums = ((sets[set_of_value], values) if m < g else
+                  (sets, _sums_of_sets(values, set_of_value, g)))
+  return jax.lax.map(lambda one: _near_sums(one[None], others, sums)[0], sets,
+                     batch_size=max(1, PAIRS // len(others)))
 
 
 def _sums_of_sets(values, set_of_value, g):

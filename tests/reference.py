@@ -8,8 +8,12 @@ from mah_jax.methods import base
 
 
 def similarity(labels, sampled, kind):
-  """S [m, n] in {1, -r} or {1, -1} from 0/1 labels [n, L]."""
+  """S [m, n] in {1, -r} or {1, -1}, or with standardized rows, from 0/1 labels [n, L]."""
   similar = labels[sampled].astype(int) @ labels.T.astype(int) > 0
+  if kind == 'standardized':
+    apart = similar - similar.mean(axis=1, keepdims=True)
+    deviation = similar.std(axis=1, keepdims=True)
+    return np.where(deviation > 0, apart / np.where(deviation > 0, deviation, 1.0), 0.0)
   r = similar.sum() / (~similar).sum() if kind == 'balanced' else 1.0
   return np.where(similar, 1.0, -r)
 

@@ -21,7 +21,7 @@ LAUNCH = pathlib.Path(__file__).parents[1] / 'launch'
     ({'head_weights': (1.0, 2.0, 3.0, 4.0)}, '--head_weights=1,2,3,4'),
     ({'head_weights': ()}, '--head_weights='),
     ({'head_weights': (0.0, 0.0, 0.0)}, '--head_weights'),
-    ({'similarity': 'soft'}, 'balanced, signed'),
+    ({'similarity': 'soft'}, 'balanced, signed, standardized'),
     ({'batch_size': 0}, '--batch_size=0'),
     ({'num_rounds': 0}, '--num_rounds=0'),
     ({'seed': -1}, '--seed=-1'),

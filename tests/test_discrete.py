@@ -22,7 +22,8 @@ def test_sign_of_zero_is_plus_one():
 
 
 @pytest.mark.parametrize('seed, multi, kind', [
-    (0, False, 'balanced'), (1, True, 'signed'), (2, True, 'balanced'), (3, False, 'signed')])
+    (0, False, 'balanced'), (1, True, 'signed'), (2, True, 'balanced'), (3, False, 'signed'),
+    (2, True, 'standardized')])
 def test_dcc_equals_the_formula(seed, multi, kind):
   problem = reference.problem(seed, n=400, m=90, c=2 + 3 * seed, multi=multi)
   codes = discrete.dcc(*problem, gamma=20.0, similarity=kind)
@@ -30,7 +31,7 @@ def test_dcc_equals_the_formula(seed, multi, kind):
   np.testing.assert_array_equal(codes, reference.dcc(*problem, 20.0, kind))
 
 
-@pytest.mark.parametrize('kind', ['balanced', 'signed'])
+@pytest.mark.parametrize('kind', similarity.SIMILARITIES)
 def test_dcc_equals_the_formula_on_real_label_sets(kind):
   labels = np.unpackbits(np.load(LABEL_SETS)['rows'], axis=1, count=38)
   rng = np.random.default_rng(0)
@@ -57,7 +58,8 @@ def test_a_row_is_pulled_by_its_label_set_and_by_its_position_in_the_sample():
   _, embeddings, labels, sampled = reference.problem(4)
   groups = similarity.group_rows(labels)
   position, (set_pull, sampled_pull, gram) = discrete.row_problem(
-      embeddings, sampled, groups.of_row, groups.sets, 1.0, 3.0)
+      embeddings, sampled, groups.of_row, groups.sets,
+      similarity.levels(groups, sampled, 'signed'), 3.0)
   pull = 5 * reference.similarity(labels, sampled, 'signed').T @ embeddings  # c = 5
   pull[sampled] += 3.0 * embeddings
   np.testing.assert_allclose(set_pull[groups.of_row] + sampled_pull[position], pull, rtol=1e-4)
@@ -74,13 +76,15 @@ def test_dcc_from_zero_codes_follows_the_pull():
       new, reference.dcc(codes, embeddings, labels, sampled, 1.0, 'balanced'))
 
 
-@pytest.mark.parametrize('multi', [False, True])
-def test_no_sweep_raises_the_objective(multi):
+@pytest.mark.parametrize('multi, kind', [
+    (False, 'balanced'), (True, 'balanced'), (True, 'standardized')])
+def test_no_sweep_raises_the_objective(multi, kind):
   codes, embeddings, labels, sampled = reference.problem(7, c=8, multi=multi)
-  values = [reference.objective(codes, embeddings, labels, sampled, 3.0, 'balanced')]
+  values = [reference.objective(codes, embeddings, labels, sampled, 3.0, kind)]
   for _ in range(5):
-    codes = np.asarray(discrete.dcc(codes, embeddings, labels, sampled, gamma=3.0))
-    values.append(reference.objective(codes, embeddings, labels, sampled, 3.0, 'balanced'))
+    codes = np.asarray(discrete.dcc(codes, embeddings, labels, sampled, gamma=3.0,
+                                    similarity=kind))
+    values.append(reference.objective(codes, embeddings, labels, sampled, 3.0, kind))
   assert values[1] < values[0]
   assert all(b <= a + 1e-6 * a for a, b in zip(values, values[1:]))
 

@@ -31,7 +31,8 @@ def test_quantization_loss_by_hand():
 
 
 @pytest.mark.parametrize('multi, kind, scaled', [
-    (False, 'balanced', False), (True, 'signed', False), (True, 'balanced', True)])
+    (False, 'balanced', False), (True, 'signed', False), (True, 'balanced', True),
+    (True, 'standardized', True)])
 def test_loss_and_gradient_equal_the_double_sum(multi, kind, scaled):
   lengths, weights, gamma = (3, 5), (2.0, 0.5), 7.0
   _, _, labels, sampled = reference.problem(3, multi=multi)

@@ -56,12 +56,13 @@ def test_rows_share_a_label_whatever_their_type(dtype):
   np.testing.assert_array_equal(mixed, expected)
 
 
-def test_balanced_value_of_ten_equal_classes_is_a_ninth():
-  labels = np.tile(np.eye(10, dtype=np.uint8), (30, 1))
-  groups = similarity.group_rows(labels)
-  sampled = np.arange(40)
-  assert similarity.dissimilar_value(groups, sampled, 'balanced') == pytest.approx(1 / 9)
-  assert similarity.dissimilar_value(groups, sampled, 'signed') == 1.0
+def test_levels_of_ten_equal_classes():
+  groups = similarity.group_rows(np.tile(np.eye(10, dtype=np.uint8), (30, 1)))
+  for kind, similar, dissimilar in (
+      ('balanced', 1, -1 / 9), ('signed', 1, -1), ('standardized', 3, -1 / 3)):
+    levels = similarity.levels(groups, np.arange(40), kind)
+    assert levels.similar == pytest.approx(10 * [similar])
+    assert levels.dissimilar == pytest.approx(10 * [dissimilar])
 
 
 @pytest.mark.parametrize('labels, weights', [
@@ -78,31 +79,40 @@ def test_balanced_pairs_have_the_mean_weight_one(labels, weights):
   assert np.where(similar, *weights).mean() == pytest.approx(1.0)
 
 
-def test_balanced_similarity_sums_to_zero_over_the_sample():
+@pytest.mark.parametrize('kind', similarity.SIMILARITIES)
+def test_levels_are_the_values_of_s(kind):
   _, _, labels, sampled = reference.problem(1, multi=True)
-  r = similarity.dissimilar_value(similarity.group_rows(labels), sampled, 'balanced')
-  similar = labels[sampled].astype(int) @ labels.T.astype(int) > 0
-  assert np.where(similar, 1.0, -r).sum() == pytest.approx(0.0, abs=1e-9)
+  labels[sampled[0]] = 0  # similar to nothing
+  groups = similarity.group_rows(labels)
+  of_query = [values[groups.of_row[sampled], None]
+              for values in similarity.levels(groups, sampled, kind)]
+  s = np.where(labels[sampled].astype(int) @ labels.T.astype(int) > 0, *of_query)
+  np.testing.assert_allclose(s, reference.similarity(labels, sampled, kind), atol=1e-12)
+  if kind == 'balanced':
+    assert s.sum() == pytest.approx(0.0, abs=1e-9)
 
 
-def test_all_similar_has_no_dissimilar_value_to_balance():
+@pytest.mark.parametrize('kind, similar', [('balanced', 1.0), ('standardized', 0.0)])
+def test_levels_where_all_rows_are_similar(kind, similar):
   groups = similarity.group_rows(np.ones((5, 1)))
-  assert similarity.dissimilar_value(groups, np.arange(3), 'balanced') == 1.0
+  levels = similarity.levels(groups, np.arange(3), kind)
+  assert levels.similar.tolist() == [similar] and levels.dissimilar.tolist() == [-similar]
 
 
 @pytest.mark.parametrize('pairs', [2**22, 100, 1])  # one product, blocks, one set at a time
-@pytest.mark.parametrize('multi, kind', [(False, 'balanced'), (True, 'signed')])
-def test_set_sums_are_products_with_s(multi, kind, pairs, monkeypatch):
+@pytest.mark.parametrize('multi, kind', [
+    (False, 'balanced'), (True, 'signed'), (True, 'standardized')])
+def test_sums_are_products_with_s(multi, kind, pairs, monkeypatch):
   monkeypatch.setattr(similarity, 'PAIRS', pairs)
   codes, embeddings, labels, sampled = reference.problem(2, m=9, num_labels=6, multi=multi)
   s = reference.similarity(labels, sampled, kind)  # [m, n]
   groups = similarity.group_rows(labels)
-  r = similarity.dissimilar_value(groups, sampled, kind)
-  of_row = groups.of_row
+  levels = similarity.levels(groups, sampled, kind)
+  of_row, sets = groups.of_row, groups.sets
   # There are fewer values than sets here if there are several labels, and more below.
-  by_set = similarity.set_sums(embeddings, of_row[sampled], groups.sets, r)
+  by_set = similarity.query_sums(embeddings, of_row[sampled], sets, levels)
   np.testing.assert_allclose(by_set[of_row], s.T @ embeddings, atol=1e-4)
-  by_set = similarity.set_sums(codes.astype(np.float32), of_row, groups.sets, r)
+  by_set = similarity.database_sums(codes.astype(np.float32), of_row, sets, levels)
   np.testing.assert_allclose(by_set[of_row[sampled]], s @ codes, atol=1e-4)
 
 
@@ -119,9 +129,11 @@ def test_twenty_thousand_label_sets_need_little_memory_and_time():
   sampled = rng.permutation(n)[:m]
   h = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
   codes = rng.choice([-1, 1], (n, c)).astype(np.int8)
-  sums = jax.jit(similarity.set_sums)
-  for values, rows in ((h, sampled), (codes.astype(np.float32), np.arange(n))):
-    arguments = values, groups.of_row[rows], sets, 0.5
+  levels = similarity.Levels(np.ones(g), np.full(g, -0.5))
+  for function, values, rows in (
+      (similarity.query_sums, h, sampled),
+      (similarity.database_sums, codes.astype(np.float32), np.arange(n))):
+    arguments, sums = (values, groups.of_row[rows], sets, levels), jax.jit(function)
     plan = sums.lower(*arguments).compile().memory_analysis()
     # Pairs are compared in float32 and kept as bool and as float32, 9 bytes each, 38 MB in all;
     # as many bytes again are left for sums and copies. [g, g] alone has 400 MB of bool.

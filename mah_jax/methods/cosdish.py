@@ -73,9 +73,10 @@ def alternate(codes: np.ndarray, sampled: np.ndarray, groups: similarity.Groups)
   """
   of_row, sets = groups.of_row, groups.sets
   chex.assert_equal(len(of_row), len(codes))
-  r = similarity.dissimilar_value(groups, sampled, 'balanced')
+  levels = similarity.levels(groups, sampled, 'balanced')
   similar = similarity.share_label(sets[of_row[sampled]], sets)
-  to_sets = np.where(similar, 1.0, -r)  # S' of each label set, [m, g]
+  values = (of_set[of_row[sampled], None] for of_set in levels)
+  to_sets = np.where(similar, *values)  # S' of each label set, [m, g]
 
   rest = codes.astype(np.float64)
   rest[sampled] = 0.0  # B_Gamma

@@ -27,8 +27,10 @@ class HeadOptions(base.CodeOptions):
   gamma: float = options_lib.option(
       200.0, 'Weight of the quantization loss (gamma of Eq. 7).', least=0)
   similarity: str = options_lib.option(
-      'balanced', 'Value of S for dissimilar pairs: balanced is -r, so that S sums to zero; signed '
-      'is -1, the paper\'s text.', choices=('balanced', 'signed'))
+      'balanced', 'Values of S for similar and dissimilar pairs: balanced is 1 and -r, so that S '
+      'sums to zero; signed is 1 and -1, the paper\'s text; standardized has mean 0 and mean '
+      'square 1 for each query, so that queries with few and with many similar images count alike.',
+      choices=similarity.SIMILARITIES)
   code_init: str = options_lib.option(
       'zeros', 'Database codes B before training: zeros, random signs, a codebook of '
       'well-separated codewords, one per class, or alike: a codebook in which classes that a '
@@ -120,10 +122,11 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
 
   def targets(codes, sampled, epoch):
     del epoch
-    r = similarity.dissimilar_value(groups, sampled, options.similarity)
-    degree = groups.degree[groups.of_row[sampled]] / n  # [m]
-    square = np.float32(degree + (1.0 - degree) * r**2)
-    return tuple(_targets(b, sampled, of_row, sets, r, square) for b in codes)
+    levels = similarity.levels(groups, sampled, options.similarity)
+    share = groups.degree / n  # [g]
+    square = share * levels.similar**2 + (1.0 - share) * levels.dissimilar**2
+    square = np.float32(square[groups.of_row[sampled]])  # [m]
+    return tuple(_targets(b, sampled, of_row, sets, levels, square) for b in codes)
 
   def loss(embeddings, targets, seen):
     total, terms = 0.0, {}
@@ -136,10 +139,10 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
     return total, terms
 
   def solve(codes, embeddings, sampled, over_rows):
-    r = similarity.dissimilar_value(groups, sampled, options.similarity)
+    levels = similarity.levels(groups, sampled, options.similarity)
     new = []
     for b, h in zip(codes, embeddings):
-      position, problem = discrete.row_problem(h, sampled, of_row, sets, r, options.gamma)
+      position, problem = discrete.row_problem(h, sampled, of_row, sets, levels, options.gamma)
       new.append(over_rows(descend_rows, (b, of_row, position), problem))
     return tuple(new)
 
@@ -149,11 +152,11 @@ def make(options: Options, task: base.Task) -> base.DeepMethod:
 
 
 @jax.jit
-def _targets(codes, sampled, of_row, sets, r, square) -> Targets:
+def _targets(codes, sampled, of_row, sets, levels, square) -> Targets:
   """Targets of one head from its codes [n, c] int8."""
   n = len(codes)
   b = codes.astype(jnp.float32)
-  by_set = similarity.set_sums(b, of_row, sets, r) / n  # [g, c]
+  by_set = similarity.database_sums(b, of_row, sets, levels) / n  # [g, c]
   gram = jnp.matmul(b.T, b, precision='highest') / n
   return Targets(gram, by_set[of_row[sampled]], square, b[sampled])
 
