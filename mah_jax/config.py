@@ -132,6 +132,10 @@ class Config:
   head_learning_rate: float = option(
       0.003, 'Highest learning rate of the --head_rounds, in which it rises and falls evenly.',
       group=TRAINING, networks_only=True)
+  head_weight_decay: float = option(
+      5e-4, 'Weight decay in the --head_rounds. It can be far stronger than that of the whole '
+      'network, whose --batch_norm=fixed expects weights as they were.', least=0, group=TRAINING,
+      networks_only=True)
   epochs_per_round: int = option(
       3, 'Passes over the sampled rows in a round (T).', least=1, most=10**6, group=TRAINING,
       networks_only=True)
@@ -375,7 +379,8 @@ class Config:
         'hidden': '' if self.input == 'features' else f'--input={self.input} has no such layers',
         'head_rounds': f'--input={self.input} trains nothing but heads' if self.input != 'images'
                        else '' if self.pretrained else 'there are no --pretrained weights',
-        'head_learning_rate': '' if self.head_rounds else '--head_rounds=0 asks for none of them',
+        **dict.fromkeys(('head_learning_rate', 'head_weight_decay'),
+                        '' if self.head_rounds else '--head_rounds=0 asks for none of them'),
         'augment': '' if self.input == 'images' else f'--input={self.input} trains on features',
         'batch_norm': f'--input={self.input} has no such layers' if self.input != 'images' else
                       f'--backbone={self.backbone} has no such layers' if self.backbone and

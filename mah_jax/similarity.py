@@ -98,7 +98,7 @@ def levels(groups: Groups, sampled: np.ndarray, similarity: str) -> Levels:
   if similarity == 'standardized':
     share = groups.degree / n  # p: (1 - p) and -p have mean 0 and mean square p (1 - p)
     tells = (share > 0) & (share < 1)
-    odds = np.sqrt((1 - share) / share, where=tells, out=ones)
+    odds = np.sqrt(1 / np.where(tells, share, 0.5) - 1)
     return Levels(np.where(tells, odds, 0.0), np.where(tells, -1 / odds, 0.0))
   pairs = len(sampled) * n
   similar = int(groups.degree[groups.of_row[sampled]].sum())
@@ -108,14 +108,14 @@ def levels(groups: Groups, sampled: np.ndarray, similarity: str) -> Levels:
 
 def database_sums(codes: Array, set_of_row: Array, sets: Array, levels: Levels) -> jax.Array:
   """SB of a query with each label set: sum_j S(g, j) b_j. [n, c], [n], [g, L] -> [g, c]."""
-  similar, dissimilar = (values[:, None] for values in levels)
+  similar, dissimilar = (values.astype(np.float32)[:, None] for values in levels)
   near = near_sums(codes, set_of_row, sets)
   return (similar - dissimilar) * near + dissimilar * codes.sum(axis=0)
 
 
 def query_sums(embeddings: Array, set_of_query: Array, sets: Array, levels: Levels) -> jax.Array:
   """S'H of a database row with each label set: sum_i S_ig h_i. [m, c], [m], [g, L] -> [g, c]."""
-  similar, dissimilar = (values[set_of_query, None] for values in levels)
+  similar, dissimilar = (values.astype(np.float32)[set_of_query, None] for values in levels)
   near = near_sums((similar - dissimilar) * embeddings, set_of_query, sets)
   return near + (dissimilar * embeddings).sum(axis=0)
 

@@ -62,10 +62,12 @@ def test_a_network_starts_from_heads_that_its_features_taught(method, source):
            **({'code_init': 'alike', 'hold_codes_rounds': 9} if method == 'mah' else {})}
   data, devices = toy.dataset(), toy.make().devices
   made, start, *_ = trainer.begin(
-      toy.settings(**flags, head_rounds=3, head_learning_rate=0.01), data, devices)
+      toy.settings(**flags, head_rounds=3, head_learning_rate=0.01, head_weight_decay=0.3), data,
+      devices)
   before, state, *_ = trainer.begin(
       toy.settings(**flags, augment='none', input='features', hidden=(), num_rounds=3,
-                   learning_rate=0.01, lr_schedule='triangle', lr_drop_rounds=(10, 20, 30, 40, 50)),
+                   learning_rate=0.01, weight_decay=0.3, lr_schedule='triangle',
+                   lr_drop_rounds=(10, 20, 30, 40, 50)),
       data, devices)
   end = toy.fit(before, state)[-1].state
   rows = data.protocol.queries
@@ -164,6 +166,7 @@ def _at(tree, path):
     (['--head_rounds=2', '--input=features'], '--head_rounds has no effect'),
     (['--batch_norm=fixed'], '--batch_norm has no effect, as there are no --pretrained weights'),
     (['--head_learning_rate=0.1'], '--head_learning_rate has no effect'),
+    (['--head_weight_decay=1'], '--head_weight_decay has no effect'),
     (['--head_learning_rate=0', '--head_rounds=2', '--pretrained=x'], 'must be above 0'),
 ])
 def test_flags_without_effect_are_refused(flags, words, tmp_path, capsys):

@@ -323,11 +323,12 @@ def _with_trained_heads(trainer: Trainer, state: step_lib.TrainState) -> step_li
   """
   config = trainer.config
   defaults = {name: options.fields(config)[name].default for name in (
-      'head_rounds', 'head_learning_rate', 'batch_norm', 'frozen_stages', 'keep_maps', 'augment',
-      'shift_pixels', 'lr_drop_rounds', 'warmup', 'mirror')}
+      'head_rounds', 'head_learning_rate', 'head_weight_decay', 'batch_norm', 'frozen_stages',
+      'keep_maps', 'augment', 'shift_pixels', 'lr_drop_rounds', 'warmup', 'mirror')}
   before = begin(dataclasses.replace(
       config, **defaults, input='features', hidden=(), num_rounds=config.head_rounds,
-      learning_rate=config.head_learning_rate, lr_schedule='triangle'),
+      learning_rate=config.head_learning_rate, weight_decay=config.head_weight_decay,
+      lr_schedule='triangle'),
       trainer.data, trainer.devices, maps=trainer.maps)
   with console.bar(before.trainer.plan.num_steps, 'training heads') as bar:
     for pause in before.trainer.fit(before.state, bar.update):
