@@ -133,9 +133,9 @@ class Config:
       0.003, 'Highest learning rate of the --head_rounds, in which it rises and falls evenly.',
       group=TRAINING, networks_only=True)
   head_weight_decay: float = option(
-      5e-4, 'Weight decay in the --head_rounds. It can be far stronger than that of the whole '
-      'network, whose --batch_norm=fixed expects weights as they were.', least=0, group=TRAINING,
-      networks_only=True)
+      5e-4, 'Weight decay in the --head_rounds. It may be far stronger than --weight_decay, which '
+      'shrinks the whole network, while --batch_norm=fixed keeps its statistics.', least=0,
+      group=TRAINING, networks_only=True)
   epochs_per_round: int = option(
       3, 'Passes over the sampled rows in a round (T).', least=1, most=10**6, group=TRAINING,
       networks_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mah_jax import distinct
@@ -98,24 +99,25 @@ def levels(groups: Groups, sampled: np.ndarray, similarity: str) -> Levels:
   if similarity == 'standardized':
     share = groups.degree / n  # p: (1 - p) and -p have mean 0 and mean square p (1 - p)
     tells = (share > 0) & (share < 1)
-    odds = np.sqrt(1 / np.where(tells, share, 0.5) - 1)
-    return Levels(np.where(tells, odds, 0.0), np.where(tells, -1 / odds, 0.0))
+    similar = np.sqrt(1 / np.where(tells, share, 0.5) - 1)
+    return Levels(np.where(tells, similar, 0.0), np.where(tells, -1 / similar, 0.0))
   pairs = len(sampled) * n
-  similar = int(groups.degree[groups.of_row[sampled]].sum())
-  r = 1.0 if similarity == 'signed' or similar == pairs else similar / (pairs - similar)
+  near = int(groups.degree[groups.of_row[sampled]].sum())
+  r = 1.0 if similarity == 'signed' or near == pairs else near / (pairs - near)
   return Levels(ones, -r * ones)
 
 
 def database_sums(codes: Array, set_of_row: Array, sets: Array, levels: Levels) -> jax.Array:
   """SB of a query with each label set: sum_j S(g, j) b_j. [n, c], [n], [g, L] -> [g, c]."""
-  similar, dissimilar = (values.astype(np.float32)[:, None] for values in levels)
+  similar, dissimilar = (jnp.asarray(values, jnp.float32)[:, None] for values in levels)
   near = near_sums(codes, set_of_row, sets)
   return (similar - dissimilar) * near + dissimilar * codes.sum(axis=0)
 
 
 def query_sums(embeddings: Array, set_of_query: Array, sets: Array, levels: Levels) -> jax.Array:
   """S'H of a database row with each label set: sum_i S_ig h_i. [m, c], [m], [g, L] -> [g, c]."""
-  similar, dissimilar = (values.astype(np.float32)[set_of_query, None] for values in levels)
+  similar, dissimilar = (
+      jnp.asarray(values, jnp.float32)[set_of_query, None] for values in levels)
   near = near_sums((similar - dissimilar) * embeddings, set_of_query, sets)
   return near + (dissimilar * embeddings).sum(axis=0)
 

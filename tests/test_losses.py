@@ -83,12 +83,13 @@ def test_terms_add_up_to_the_loss():
 
 
 @pytest.mark.parametrize('scale', [0.0, 1e4, 1e15])
-@pytest.mark.parametrize('one_class', [False, True])
-def test_gradients_are_finite_at_the_extremes(scale, one_class):
+@pytest.mark.parametrize('one_class, kind', [
+    (False, 'balanced'), (True, 'balanced'), (True, 'standardized')])
+def test_gradients_are_finite_at_the_extremes(scale, one_class, kind):
   """Saturated heads, identical images, and a database without a dissimilar row; also ADSH's."""
   codes, _, labels, sampled = reference.problem(6)
   labels = np.ones_like(labels) if one_class else labels
-  method = _mah(labels, head_weights=(1.0,))
+  method = _mah(labels, head_weights=(1.0,), similarity=kind)
   targets = method.targets((codes,), sampled, 0)
 
   def total(x):

@@ -110,8 +110,10 @@ def test_sums_are_products_with_s(multi, kind, pairs, monkeypatch):
   levels = similarity.levels(groups, sampled, kind)
   of_row, sets = groups.of_row, groups.sets
   # There are fewer values than sets here if there are several labels, and more below.
-  by_set = similarity.query_sums(embeddings, of_row[sampled], sets, levels)
-  np.testing.assert_allclose(by_set[of_row], s.T @ embeddings, atol=1e-4)
+  compiled = jax.jit(lambda *queries: similarity.query_sums(*queries, levels))
+  queries = embeddings, of_row[sampled], sets
+  for by_set in compiled(*queries), similarity.query_sums(*queries, levels):
+    np.testing.assert_allclose(by_set[of_row], s.T @ embeddings, atol=1e-4)
   by_set = similarity.database_sums(codes.astype(np.float32), of_row, sets, levels)
   np.testing.assert_allclose(by_set[of_row[sampled]], s @ codes, atol=1e-4)
 
@@ -129,17 +131,17 @@ def test_twenty_thousand_label_sets_need_little_memory_and_time():
   sampled = rng.permutation(n)[:m]
   h = np.tanh(rng.normal(size=(m, c))).astype(np.float32)
   codes = rng.choice([-1, 1], (n, c)).astype(np.int8)
-  levels = similarity.Levels(np.ones(g), np.full(g, -0.5))
-  for function, values, rows in (
-      (similarity.query_sums, h, sampled),
-      (similarity.database_sums, codes.astype(np.float32), np.arange(n))):
+  levels = similarity.Levels(1 + rng.random(g), -rng.random(g))
+  for function, values, rows, of_query in (  # the query is a sampled row, or the label set
+      (similarity.query_sums, h, sampled, groups.of_row[sampled]),
+      (similarity.database_sums, codes.astype(np.float32), np.arange(n), checked[:, None])):
     arguments, sums = (values, groups.of_row[rows], sets, levels), jax.jit(function)
     plan = sums.lower(*arguments).compile().memory_analysis()
     # Pairs are compared in float32 and kept as bool and as float32, 9 bytes each, 38 MB in all;
     # as many bytes again are left for sums and copies. [g, g] alone has 400 MB of bool.
     assert plan.temp_size_in_bytes < 2 * 9 * similarity.PAIRS
-    expected = 1.5 * related[:, rows] @ values.astype(np.float64) - 0.5 * values.sum(axis=0)
-    np.testing.assert_allclose(sums(*arguments)[checked], expected, atol=1e-3)
+    s = np.where(related[:, rows], *(level[of_query] for level in levels))
+    np.testing.assert_allclose(sums(*arguments)[checked], s @ values, atol=1e-2)
   began = time.monotonic()
   jax.block_until_ready(discrete.dcc(codes, h, labels, sampled, gamma=200.0))
   assert time.monotonic() - began < 30.0  # 2 s alone on two cores, compilation included
